@@ -73,15 +73,7 @@ def _digest_of_own_code() -> str:
 
 
 def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batch: int | None) -> str:
-    """The hash under which an export is kept.
-
-    Args:
-        source: The file or module.
-        name: What of it, with what it is called with.
-        opset: Of the export.
-        specs: How the inputs were given.
-        batch: None for an export with a symbolic batch.
-    """
+    """The hash under which an export is kept; ``batch`` is None for one with a symbolic batch."""
     import platform
 
     facts = [

@@ -68,23 +68,12 @@ def _key(reference: Reference) -> str:
 
 
 def cached_decoder(reference: Reference, limits: Limits) -> Loaded | None:
-    """The export of an earlier run, where nothing that it was made from has changed since; else None.
-
-    Args:
-        reference: What the user named.
-        limits: What reading it may take.
-    """
+    """The export of an earlier run, where nothing that it was made from has changed since; else None."""
     return cached_export(_key(reference), reference, limits)
 
 
 def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencies) -> None:
-    """Keeps an export for the next run.
-
-    Args:
-        reference: What the user named.
-        loaded: The export.
-        dependencies: What it was made from.
-    """
+    """Keeps an export for the next run."""
     keep_export(_key(reference), loaded, dependencies)
 
 
@@ -98,11 +87,6 @@ def load_decoder(
     user: UserModel, reference: Reference | None, progress: StageProgress = lambda _: None
 ) -> Loaded:
     """Exports a decoder; its symbolic sizes are ``batch``, ``tokens``, ``past`` and their sum ``context``.
-
-    Args:
-        user: The model.
-        reference: What the user named; None for a module in memory.
-        progress: Told what is happening.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.

@@ -242,9 +242,6 @@ def recording(home: str = "") -> Iterator[list[Dependencies]]:
     """Notes everything that is read inside the block; afterwards the yielded list holds one Dependencies.
 
     Blocks may lie inside each other: the outer one has what the inner ones have.
-
-    Args:
-        home: The model's own folder.
     """
     recorded: list[Dependencies] = []
     before = os.environ

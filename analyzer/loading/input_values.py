@@ -30,13 +30,7 @@ def by_graph_name(specs: Iterable[InputSpec]) -> dict[str, InputSpec]:
 
 
 def whole_values(graph: Graph, tensor: Tensor, spec: InputSpec | None) -> Array:
-    """Return what an input of whole numbers or truth values is filled with, the same in every run.
-
-    Args:
-        graph: Whose input it is; its tables tell which rows they have.
-        tensor: The input, of a whole shape.
-        spec: What ``--input`` says of it.
-    """
+    """Return what an input of whole numbers or truth values is filled with, the same in every run."""
     import numpy as np
 
     shape = tuple(size or 0 for size in tensor.shape or ())

@@ -50,17 +50,7 @@ def load(
     training: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Loads any kind of model.
-
-    Args:
-        reference: What the user named.
-        batch: The batch wanted, None for the inputs' own.
-        specs: ``--input`` options.
-        opset: Opset of the export; for an .onnx file the opset to convert to.
-        use_cache: Whether a finished export may be read and kept.
-        progress: Told what is happening.
-        training: Whether to load one training step instead of the model as it infers.
-        limits: What reading a file may take.
+    """Loads any kind of model; an .onnx file is converted to ``opset``, any other is exported at it.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.

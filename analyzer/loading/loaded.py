@@ -202,14 +202,7 @@ class Loaded(ModelFacts):
 
 
 def keep_export(key: str, loaded: Loaded, dependencies: Dependencies, default_batch: int | None = None) -> None:
-    """Store an export for later runs.
-
-    Args:
-        key: As ``cache.key`` makes it.
-        loaded: The export.
-        dependencies: What it was made from.
-        default_batch: The inputs' own batch, where none was requested.
-    """
+    """Store an export for later runs, with the inputs' own batch where none was requested."""
     facts = {each.name: getattr(loaded, each.name) for each in fields(ModelFacts)}
     entry = export_cache.CacheEntry(
         proto=loaded.proto.SerializeToString(deterministic=True),  # maps have no order else
@@ -231,15 +224,7 @@ def cached_export(
     specs: tuple[InputSpec, ...] = (),
     batch: int | None = None,
 ) -> Loaded | None:
-    """Return an export of an earlier run, None where there is none or something that it depends on has changed.
-
-    Args:
-        key: As ``cache.key`` makes it.
-        reference: What the user named.
-        limits: What reading it may take.
-        specs: The ``--input`` options.
-        batch: The batch requested; None takes the inputs' own.
-    """
+    """Return an export of an earlier run, None without one or where something that it depends on has changed."""
     import msgspec
 
     entry = export_cache.find(key)

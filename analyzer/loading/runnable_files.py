@@ -71,12 +71,7 @@ def link_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None
     """Puts the files that hold weights beside the copy; ONNX Runtime refuses to read outside its folder.
 
     The model's own names for them are not used: a link shares its file with the original, so that a name which
-    something else writes to would let it write there.
-
-    Args:
-        proto: The model; its external locations are changed to the links' names.
-        home: The model's own file.
-        folder: Where the copy is written.
+    something else writes to would let it write there. ``proto`` is changed to the links' names.
 
     Raises:
         MeasurementError: A location leads out of the model's folder, is no plain file or cannot be read.
@@ -343,10 +338,6 @@ def restore(model: Path, folder: Path) -> Mapping[str, int]:
     onnxscript's rules know the graphs of PyTorch's exporter (attention from ``scaled_dot_product_attention``,
     rotary embeddings, RMS norms), which ONNX Runtime's own optimiser does not fuse. Weights stay in their file:
     they are mapped, and written one after the other.
-
-    Args:
-        model: A file of our own, with its weights beside it.
-        folder: An empty one.
 
     Returns:
         How often each rule was applied; those that were not are left out.

@@ -246,10 +246,6 @@ def told_apart(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
 def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Array]:
     """Random inputs: normal floats, true booleans, integers valid in every table, texts that the graph knows.
 
-    Args:
-        graph: Whose inputs are wanted.
-        specs: ``--input`` options; what says values is filled with those.
-
     Raises:
         InputError: An input is no tensor of numbers or texts, or has an open shape.
     """

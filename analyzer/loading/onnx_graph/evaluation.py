@@ -55,14 +55,7 @@ def fold(
     """The outputs of an operator of the default domain all of whose inputs are known.
 
     None if they stay unknown: the operator is not on the list, it reads texts, or its result is large.
-
-    Args:
-        op_type: Which.
-        attributes: Its own.
-        inputs: What it reads.
-        proto: The node, without which NumPy's functions alone are asked.
-        opset: Of the default domain.
-        most: Elements from which on something is large.
+    Without ``proto`` NumPy's functions alone compute.
     """
     import numpy as np
 
@@ -355,15 +348,7 @@ def results(
     shape: Shape = None,
     most: int = SMALL,
 ) -> Sequence[Array | None] | None:
-    """Return what an operator without bodies gives; None where that does not follow, or is large.
-
-    Args:
-        node: An operator of any domain: of others than ONNX's own nothing is known.
-        value: Gives the elements of a tensor that it reads.
-        proto: The node as ONNX has it; without it NumPy's functions alone compute.
-        shape: Of its first operand.
-        most: Elements from which on something is large.
-    """
+    """Return what an operator without bodies gives; None where that does not follow, or is large."""
     if node.domain != DEFAULT_DOMAIN:
         return None
     if node.op_type in SHAPE_OPERATORS:

@@ -102,11 +102,6 @@ def check_strings(node: onnx.NodeProto, operator: tuple[str, str, int], place: i
 
     Apart from ``check_nodes``, since types are known only when all before it has been read.
 
-    Args:
-        node: The node.
-        operator: Type, domain and version.
-        place: Of the input, from 0.
-
     Raises:
         GraphError: Names the node and the input.
     """
@@ -448,11 +443,6 @@ class _Body(NamedTuple):
 
 def check_budget(model: onnx.ModelProto, limits: Limits, subject: str) -> None:
     """Refuses a model that would grow beyond the limits.
-
-    Args:
-        model: As it was parsed.
-        limits: Those of nodes, bytes, functions, depth and attributes.
-        subject: What messages call the model.
 
     Raises:
         ModelError: It would; names the limit.

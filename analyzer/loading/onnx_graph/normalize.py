@@ -91,12 +91,7 @@ class StatedTypes:
         return kind
 
     def compare(self, tensor: Tensor, op_type: str) -> None:
-        """Note where the file states another type of a tensor than the implied one.
-
-        Args:
-            tensor: As it is implied; the file states a type of it.
-            op_type: Of the operator that writes it, empty for an input.
-        """
+        """Note where the file states another type than the implied one; an input has no ``op_type``."""
         (dtype, stated), implied = self.written[tensor.name], tensor.shape
         names = (dtype.name, tensor.dtype.name)
         if (
@@ -195,12 +190,6 @@ def normalized(
     limits: Limits = DEFAULT_LIMITS,
 ) -> Normalized:
     """A copy ready to be read, without the data of large weights, and what was assumed.
-
-    Args:
-        model: Not changed.
-        bindings: Sizes by the name of the symbolic dimension.
-        assumed: Sizes in place of 1 for what nothing binds.
-        limits: What it may grow to.
 
     Raises:
         GraphError: The graph has a cycle, reads what nothing writes, or has a node that cannot be.

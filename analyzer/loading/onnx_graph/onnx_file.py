@@ -37,10 +37,7 @@ _HINT_DAMAGED = "check that the file was copied whole and is an ONNX model"
 
 
 def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Reads an ONNX file without loading its weights.
-
-    Args:
-        path: An ``.onnx`` file; external data beside it is neither needed nor read.
+    """Reads an ONNX file without its weights; external data beside it is neither needed nor read.
 
     Returns:
         The model; initializers over 16 KiB have no data (``data_location`` is ``EXTERNAL``).
@@ -285,11 +282,7 @@ class Stored(NamedTuple):
 
 
 def tree_sums(attributes: Mapping[str, Stored]) -> bytes | None:
-    """An attribute, serialised, with the sums of an ensemble; None where its lists are of another form.
-
-    Args:
-        attributes: The lists of an ensemble, by name.
-    """
+    """An attribute, serialised, with the sums of an ensemble; None where its lists are of another form."""
     try:
         sums = _sums(attributes)
     except (KeyError, ValueError, IndexError):

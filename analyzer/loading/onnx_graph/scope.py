@@ -88,15 +88,7 @@ class _ValueBudget:
 
 
 class Scope:
-    """The tensors that a graph's nodes can see, and the making of nodes from what they see.
-
-    Args:
-        opsets: Opset version by domain.
-        ir_version: Of the model.
-        stated: What the file says of the types of its tensors.
-        outer: The scope around it.
-        limits: What the values that are known before the run may take.
-    """
+    """The tensors that a graph's nodes can see, and the making of nodes from what they see."""
 
     def __init__(
         self,

@@ -151,14 +151,7 @@ def require_fitting(
     *,
     beside: str = "",
 ) -> None:
-    """Says which argument is missing, or not known.
-
-    Args:
-        reference: With the arguments that are given.
-        name: Of the builder.
-        builder: What is called.
-        module: The file.
-        beside: What could be built instead.
+    """Says which argument is missing, or not known; the hint names ``beside``, what could be built instead.
 
     Raises:
         ModelError: It cannot be called with the reference's arguments.

@@ -93,11 +93,6 @@ class ExampleInputs:
 def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:
     """The example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
 
-    Args:
-        user: The model and its file.
-        specs: The ``--input`` options.
-        batch: The batch wanted, None for the inputs' own.
-
     Raises:
         InputError: None of the three works, or an input is a packed sequence, whose rows are not the batch.
     """
@@ -581,14 +576,7 @@ def _combinations(specs: Sequence[tuple[InputSpec, ...]]) -> list[tuple[InputSpe
 def _solved(
     user: UserModel, path: str, taken: int, specs: tuple[InputSpec, ...]
 ) -> tuple[InputSpec, ...] | None:
-    """Return the inputs with open sizes at which a layer gets the width it takes, None where there are none.
-
-    Args:
-        user: The model.
-        path: Of the layer.
-        taken: The width that it takes.
-        specs: Inputs at which it gets another width.
-    """
+    """Return the inputs with open sizes at which a layer gets the width it takes, None without any."""
 
     def sized(position: int, axes: Sequence[int], size: int) -> tuple[InputSpec, ...]:
         shape = tuple(size if axis in axes else old for axis, old in enumerate(specs[position].shape))

@@ -300,10 +300,6 @@ LIBRARIES: Mapping[str, ModelLibrary] = {
 def library_builder(reference: Reference, module: ModuleType) -> Callable[..., object] | None:
     """What builds the named model of a library; None where the reference names something else.
 
-    Args:
-        reference: What the user named.
-        module: The imported module of that name.
-
     Raises:
         ModelError: The library has no model of that name.
     """
@@ -321,12 +317,7 @@ def library_builder(reference: Reference, module: ModuleType) -> Callable[..., o
 
 
 def inputs_of_library(reference: Reference, model: Module) -> Callable[..., object] | None:
-    """A function ``example_inputs`` for a model that says which images it takes; None for any other.
-
-    Args:
-        reference: What the user named.
-        model: The built model.
-    """
+    """A function ``example_inputs`` for a model that says which images it takes; None for any other."""
     # Of timm's models; what they were built with goes before what their weights were trained for.
     facts = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     size = facts.get("input_size") if isinstance(facts, Mapping) else None

@@ -33,12 +33,7 @@ def register_containers(arguments: Tree, keywords: Tree) -> None:
 
 
 def marks_in_form(spec: TreeSpec, marks: Iterator[object]) -> Tree:
-    """Marks for the leaves in the form in which ``torch.export`` takes them: an object's as a list.
-
-    Args:
-        spec: How the inputs are built.
-        marks: One for each leaf.
-    """
+    """Marks for the leaves in the form in which ``torch.export`` takes them: an object's as a list."""
     if spec.is_leaf():
         return next(marks)
     return rebuilt(spec, [marks_in_form(child, marks) for child in spec.children()])

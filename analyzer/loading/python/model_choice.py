@@ -48,11 +48,6 @@ class ChosenModel:
 def choose(reference: Reference, run: ScriptRun, inputs: Collection[str]) -> ChosenModel:
     """Return what is named, else ``build_model``, ``model``, what is called, a variable, a class, a function.
 
-    Args:
-        reference: What the user named.
-        run: The executed file.
-        inputs: Names of the inputs that are given.
-
     Raises:
         ModelError: There is none, or several.
     """

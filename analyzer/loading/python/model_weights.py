@@ -52,10 +52,6 @@ def parameter_sizes(parameters: Iterable[Tensor]) -> tuple[int, int]:
 def built_with(weights: ValuedWeights, memory_bytes: int | None = None) -> AbstractContextManager[object]:
     """Return a block in which PyTorch makes new tensors so.
 
-    Args:
-        weights: Which of them have values.
-        memory_bytes: What those with values may take together; None for no limit.
-
     Raises:
         MemoryForeseenError: In the block, before the tensor that would exceed the limit is made.
     """

@@ -53,11 +53,6 @@ class Misfit:
 def call(user: UserModel, inputs: ExampleInputs, *, on_values: bool = True) -> None:
     """Call the model without values, or, where that fails for one that has all of them, on two rows.
 
-    Args:
-        user: The model.
-        inputs: What it is called with.
-        on_values: Whether it may be called on values; the inputs have some.
-
     Raises:
         ExportError: The model takes a gradient.
         MemoryForeseenError: The call on values takes more memory than it may.

@@ -107,13 +107,6 @@ def load_user_model(
 ) -> UserModel:
     """Execute the file and build its model.
 
-    Args:
-        reference: Which file or module, and which name in it.
-        weights: Which tensors are to have values.
-        specs: The inputs that are given, which only some of its classes may take.
-        memory_bytes: What building it may allocate; None for no limit.
-        training: Whether its optimizer is wanted too.
-
     Raises:
         ModelError: No model, several, one that needs arguments, or code that raises.
         MemoryForeseenError: Building it takes more memory than it may.

@@ -121,14 +121,7 @@ def execute(reference: Reference, modes: Modes, *, quiet: bool) -> ScriptRun:
 def execute_as_script(
     reference: Reference, imported: ModuleType, modes: Modes, *, quiet: bool
 ) -> ScriptRun | None:
-    """Run a file as ``__main__``, up to the first forward of its model; None where that is what an import does.
-
-    Args:
-        reference: It; the forward of what it names is waited for, else any.
-        imported: The file, as an import left it.
-        modes: Block that its code runs in.
-        quiet: Whether what it prints is left out.
-    """
+    """Run a file as ``__main__``, as ``execute`` imports it; None where that is what the import did."""
     file = getattr(imported, "__file__", None)
     try:
         source = Path(file).read_bytes() if file else b""

@@ -154,14 +154,7 @@ def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, 
 
 
 def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callable[[str], bool]) -> Exported:
-    """The last steps for an onnx_ir model: weights out, symbolic inner shapes out, unique names.
-
-    Args:
-        model: An onnx_ir model after ``lighten``.
-        held_back: What ``lighten`` gave for it.
-        stored: Names of parameters and buffers, whose data the model can give later.
-        keep: Whether a large constant keeps its data.
-    """
+    """The last steps for an onnx_ir model: weights out, symbolic inner shapes out, unique names."""
     import onnx_ir
 
     needs_values = strip_weights(model, held_back, keep=keep, stored=stored)
@@ -391,12 +384,7 @@ def _small_results_only(node: ir.Node) -> bool | None:
 
 
 def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> None:
-    """Replaces the exporter's metadata by module path, class, file, line and code.
-
-    Args:
-        model: As the exporter made it.
-        built: Where modules were built, by path.
-    """
+    """Replaces the exporter's metadata by module path, class, file, line and code."""
     for node in model.graph.all_nodes():
         properties = node.metadata_props
         scopes = listed(properties.get(SCOPES, "[]"))
@@ -433,14 +421,7 @@ def listed(text: str) -> list[str]:
 def strip_weights(
     model: ir.Model, held_back: Constants, keep: Callable[[str], bool], stored: set[str]
 ) -> tuple[str, ...]:
-    """Gives large initializers a shape without data; returns the constants that the model does not store.
-
-    Args:
-        model: An onnx_ir model.
-        held_back: The data that ``lighten`` took out of it.
-        keep: Whether a large constant keeps its data.
-        stored: Names of parameters and buffers, whose data the model can give later.
-    """
+    """Gives large initializers a shape without data; returns the constants that are not ``stored`` in the model."""
     import onnx_ir
 
     missing = []

@@ -218,11 +218,6 @@ def without_untranslatable(
 ) -> Translated:
     """Call ``attempt(translations)``, with one untranslatable operator of a program after another translated.
 
-    Args:
-        program: A ``torch.export.ExportedProgram``.
-        attempt: Translates the program with these additional translations, or raises.
-        notes: Receives a sentence for each operator of unknown cost.
-
     Raises:
         ExportError: The translation fails for another reason.
     """

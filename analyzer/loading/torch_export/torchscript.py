@@ -40,14 +40,7 @@ _AGAIN = re.compile(r"_\d+$")
 
 
 def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first: AnalyzerError) -> Exported:
-    """Exports with fixed shapes through TorchScript.
-
-    Args:
-        user: A model with real weights.
-        inputs: Real inputs.
-        opset: The opset asked for; lowered to what this exporter writes.
-        first: What torch.export said; raised again where this exporter fails too.
-    """
+    """Exports with fixed shapes through TorchScript; where that fails too, ``first`` is raised again."""
     import onnx
     import torch
 

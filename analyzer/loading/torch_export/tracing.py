@@ -176,11 +176,7 @@ _LAST = 2**63 - 1  # the end of ``x[:]`` where the size is a symbol
 
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
-    """Return the program with such calls decomposed, and with the casts of its regions under autocast.
-
-    Args:
-        program: A ``torch.export.ExportedProgram``.
-    """
+    """Return the program with such calls decomposed, and with the casts of its regions under autocast."""
     import torch
 
     attention, lstm = torch.ops.aten.scaled_dot_product_attention.default, torch.ops.aten.lstm.input

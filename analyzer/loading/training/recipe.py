@@ -61,11 +61,6 @@ class Update:
 def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Tree) -> Recipe:
     """The loss and its targets.
 
-    Args:
-        user: The model and its file.
-        inputs: What the model is called with.
-        outputs: What it gives for them.
-
     Raises:
         InputError: A loss without targets that anything tells.
     """
@@ -253,10 +248,6 @@ def find_updates(
     user: UserModel, named: Sequence[tuple[str, Tensor]]
 ) -> tuple[dict[str, Update], tuple[str, ...]]:
     """How each parameter is updated, and what was assumed.
-
-    Args:
-        user: The model and its file.
-        named: The parameters that are trained, by name.
 
     Raises:
         ModelError: The file's ``optimizer`` cannot be built.

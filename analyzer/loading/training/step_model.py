@@ -34,14 +34,7 @@ NEW = ".new"  # after the name of what is carried to the next step
 def to_step(
     user: UserModel, joint: Joint, opset: int, notes: list[str]
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """The ModelProto of the step, and the names of large constants that the model does not hold.
-
-    Args:
-        user: The model, for the lines that built its modules.
-        joint: Forward and backward.
-        opset: Opset of the graph.
-        notes: Receives sentences for the report.
-    """
+    """The ModelProto of the step, and the names of large constants that the model does not hold."""
     with quiet_exporter():
         model = torch_interfaces.translate(joint.module, table(notes), opset)
         held_back = lighten(model)

@@ -188,13 +188,7 @@ def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
 
 
 def translate(graph_module: fx.GraphModule, translations: Mapping[str, PythonKernel], opset: int) -> ir.Model:
-    """An fx graph of aten operators -> an onnx_ir model with the graph's own inputs and outputs.
-
-    Args:
-        graph_module: Every node with its ``val``.
-        translations: By qualified name (``aten::gelu_backward``) that go before PyTorch's own.
-        opset: Opset of the result.
-    """
+    """An fx graph of aten operators, each with its ``val`` -> an onnx_ir model with its inputs and outputs."""
     import onnx_ir
 
     _drop_checks(graph_module.graph)

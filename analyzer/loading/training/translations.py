@@ -35,11 +35,7 @@ if TYPE_CHECKING:
 
 
 def table(notes: list[str]) -> Mapping[str, PythonKernel]:
-    """Translations by qualified name; ``opaque`` makes one for an operator that nobody translates.
-
-    Args:
-        notes: Receives a sentence for each operator that is kept without a translation.
-    """
+    """Translations by qualified name; ``opaque`` makes one for an operator that nobody translates."""
 
     def keep(target: OpOverload, node: fx.Node) -> PythonKernel:
         name = operator_name(target)
