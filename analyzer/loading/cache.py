@@ -98,7 +98,10 @@ def find(entry_key: str) -> CacheEntry | None:
     for path in sorted(cache_folder().glob(f"{entry_key}-*")):
         entry = _unchanged(path)
         if entry is not None:
-            _mark_used(path)
+            with contextlib.suppress(OSError):
+                os.utime(
+                    path
+                )  # the time of last use decides what goes first; st_atime is often not kept (noatime)
             count_as_read(entry.dependencies)
             return entry
     return None
@@ -143,13 +146,6 @@ def keep(entry_key: str, entry: CacheEntry) -> None:
 def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: bytes) -> str:
     """SHA-256 of all that an entry holds, so that no damage to it goes unseen."""
     return hashlib.sha256(json.dumps([facts, dependencies]).encode() + b"\n" + proto).hexdigest()
-
-
-def _mark_used(path: Path) -> None:
-    try:
-        os.utime(path)  # the time of last use decides what goes first; st_atime is often not kept (noatime)
-    except OSError:
-        return
 
 
 def _make_room(folder: Path) -> None:

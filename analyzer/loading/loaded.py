@@ -122,7 +122,7 @@ class Loaded(ModelFacts):
         # differ.
         step = None if self.exporter == "onnx" else step_of(self.proto)  # a stranger's file holds no step
         object.__setattr__(self, "step", step)
-        object.__setattr__(self, "number", reader.next_number())
+        object.__setattr__(self, "number", next(reader.MODEL_NUMBERS))
 
     @property
     def is_from_file(self) -> bool:
@@ -224,7 +224,7 @@ def cached_export(
     specs: tuple[InputSpec, ...] = (),
     batch: int | None = None,
 ) -> Loaded | None:
-    """Return an export of an earlier run, None without one or where something that it depends on has changed."""
+    """Return an export of an earlier run, None without one or where what it depends on has changed."""
     import msgspec
 
     entry = export_cache.find(key)

@@ -25,12 +25,8 @@ if TYPE_CHECKING:
 # The process keeps so many models parsed; more are sent again when asked about.
 KEPT_MODELS = 4
 
-_numbers = itertools.count(1)
-
-
-def next_number() -> int:
-    """A number for a model, by which the reading process knows it again."""
-    return next(_numbers)
+MODEL_NUMBERS = itertools.count(1)
+"""A number for each model, by which the reading process knows it again."""
 
 
 def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.ModelProto, bool]:

@@ -242,14 +242,12 @@ class RandomWeights:
 
     def _stored(self, tensor: Tensor) -> onnx.TensorProto:
         import onnx
-        from onnx import numpy_helper
+        from onnx import helper, numpy_helper
 
         shape = _sizes(tensor)
         if tensor.value is not None:
-            made: onnx.TensorProto = numpy_helper.from_array(
-                tensor.value.reshape(shape).astype(_numpy_type(tensor)), tensor.name
-            )
-            return made
+            dtype = helper.tensor_dtype_to_np_dtype(tensor.dtype.onnx)
+            return numpy_helper.from_array(tensor.value.reshape(shape).astype(dtype), tensor.name)
         key = (tensor.name, tensor.dtype.name, shape)
         if key not in self._places:
             self._places[key] = self._appended(tensor)
@@ -314,12 +312,6 @@ def _sizes(tensor: Tensor) -> tuple[int, ...]:
     if tensor.shape is None or None in tensor.shape:
         raise MeasurementError(f"The size of {tensor.name} is not known.")
     return tuple(int(size or 0) for size in tensor.shape)
-
-
-def _numpy_type(tensor: Tensor) -> Any:
-    from onnx import helper
-
-    return helper.tensor_dtype_to_np_dtype(tensor.dtype.onnx)
 
 
 def _value(tensor: Tensor) -> onnx.ValueInfoProto:

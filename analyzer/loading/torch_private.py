@@ -100,12 +100,11 @@ def leaves_with_steps(tree: Tree) -> list[tuple[list[Any], Any]]:
     """Each leaf with the way to it: positions, keys and names of attributes (torch/utils/_pytree.py)."""
     with _looking_up():
         from torch.utils._pytree import tree_leaves_with_path as function
-    return [([_step(key) for key in path], leaf) for path, leaf in function(tree)]
-
-
-def _step(key: object) -> Any:
-    """SequenceKey has ``idx``, MappingKey has ``key``, GetAttrKey has ``name``."""
-    return getattr(key, "idx", getattr(key, "key", getattr(key, "name", "")))
+    # SequenceKey has ``idx``, MappingKey has ``key``, GetAttrKey has ``name``.
+    return [
+        ([getattr(key, "idx", getattr(key, "key", getattr(key, "name", ""))) for key in path], leaf)
+        for path, leaf in function(tree)
+    ]
 
 
 def known_containers() -> frozenset[type]:
@@ -496,8 +495,12 @@ def describe_output(descriptor: object) -> Slot:
 
 
 def _all_translations(gather: Callable[..., ONNXRegistry], *opset: int) -> ONNXRegistry:
-    """Every translation that PyTorch has; to gather them takes a third of a second to a whole one."""
-    return _gathered(gather, _has_quantized_operators(), *opset)
+    """Every translation of PyTorch, to add to; to gather them takes a third of a second to a whole one."""
+    registry = _gathered(gather, _has_quantized_operators(), *opset)
+    # A copy, since adding writes into the registry's lists: the next graph is to begin with PyTorch's own.
+    fresh = copy.copy(registry)
+    fresh.functions = {target: list(known) for target, known in registry.functions.items()}
+    return fresh
 
 
 @cache
@@ -516,18 +519,11 @@ def _has_quantized_operators() -> bool:
     return any(name.startswith("quantized_decomposed::") for name in known)
 
 
-def _to_add_to(registry: ONNXRegistry) -> ONNXRegistry:
-    # A copy, since adding writes into the registry's lists: the next graph is to begin with PyTorch's own.
-    fresh = copy.copy(registry)
-    fresh.functions = {target: list(known) for target, known in registry.functions.items()}
-    return fresh
-
-
 def translation_registry() -> ONNXRegistry:
     """PyTorch's translations, to add others to (torch/onnx/_internal/exporter/_registration.py)."""
     with _looking_up():
         from torch.onnx._internal.exporter._registration import ONNXRegistry
-    return _to_add_to(_all_translations(ONNXRegistry.from_torchlib))
+    return _all_translations(ONNXRegistry.from_torchlib)
 
 
 @contextmanager
@@ -550,7 +546,7 @@ def translations_gathered_once() -> Iterator[None]:
     gather = ONNXRegistry.from_torchlib
 
     def gathered(opset_version: int) -> ONNXRegistry:
-        return _to_add_to(_all_translations(gather, opset_version))
+        return _all_translations(gather, opset_version)
 
     with _replaced(ONNXRegistry, "from_torchlib", staticmethod(gathered)):
         yield

@@ -258,7 +258,7 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
         if tensor.dtype.name == "string" and tensor.elements is not None:
-            texts = np.array(words.get(tensor.name) or texts_for(graph, tensor.name), dtype=object)
+            texts = np.array(words.get(tensor.name) or known_texts(graph, tensor.name) or _WORDS, dtype=object)
             feeds[tensor.name] = texts[
                 generator.integers(0, len(texts), [size or 0 for size in tensor.shape or ()])
             ]
@@ -326,21 +326,8 @@ _KNOWN_TEXTS: Mapping[str, str] = {
 # What hands texts on as they are, or as others of which a vocabulary was made.
 _HANDED_ON = frozenset(
     (
-        "ArrayFeatureExtractor",
-        "Concat",
-        "Expand",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Reshape",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "StringNormalizer",
-        "StringSplit",
-        "Tokenizer",
-        "Transpose",
-        "Unsqueeze",
+        *("ArrayFeatureExtractor", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice"),
+        *("Split", "Squeeze", "StringNormalizer", "StringSplit", "Tokenizer", "Transpose", "Unsqueeze"),
     )
 )
 _WORDS = ("a", "be", "sea", "door", "eight")
@@ -367,11 +354,6 @@ def _read(graph: Graph, start: str) -> Iterator[str]:
                 if output.dtype.name == "string" and output.name not in seen:
                     seen.add(output.name)
                     waiting.append(output.name)
-
-
-def texts_for(graph: Graph, name: str) -> tuple[str, ...]:
-    """What an input of strings is filled with where nobody says it; never empty."""
-    return known_texts(graph, name) or _WORDS
 
 
 def filled_with_text(loaded: Loaded, graph: Graph) -> tuple[str, ...]:

@@ -64,9 +64,7 @@ def fold(
         return None
     # A literal of the file may be longer than what is folded; a text has no size that its array tells, and
     # decides no shape.
-    if any(
-        array is not None and not (array.size <= most and array.dtype.kind not in "OSU") for array in inputs
-    ):
+    if any(array is not None and (array.size > most or array.dtype.kind in "OSU") for array in inputs):
         return None
     try:
         with np.errstate(all="ignore"):
@@ -78,11 +76,8 @@ def fold(
     except Exception:  # a value that cannot be had stays unknown; what cannot be at all, inference tells
         return None
     arrays = result if isinstance(result, tuple) else (result,)
-    return (
-        tuple(map(np.asarray, arrays))
-        if all(getattr(array, "size", most + 1) <= most for array in arrays)
-        else None
-    )
+    is_small = all(getattr(array, "size", most + 1) <= most for array in arrays)
+    return tuple(map(np.asarray, arrays)) if is_small else None
 
 
 def dtype_of(array: Array) -> DType:

@@ -240,7 +240,12 @@ def check_texts(model: onnx.ModelProto, subject: str) -> None:
         parts.append(("tensor", (tensor.name for tensor in graph.initializer)))
         parts.append(("tensor", (sparse.values.name for sparse in graph.sparse_initializer)))
         for kind, texts in parts:
-            _check_all_texts(kind, texts, subject)
+            for text in texts:
+                if not isinstance(text, str):
+                    raise ModelError(
+                        f"{subject} has a {kind} whose name is no text: {text!r:.80}",
+                        hint="ONNX's names are UTF-8: check that the file was copied whole.",
+                    )
         parts.clear()
 
 
@@ -258,15 +263,6 @@ def _texts_of(nodes: Iterable[onnx.NodeProto], graphs: list[onnx.GraphProto]) ->
             yield from (entry.key, entry.value)
 
 
-def _check_all_texts(kind: str, texts: Iterable[object], subject: str) -> None:
-    for text in texts:
-        if not isinstance(text, str):
-            raise ModelError(
-                f"{subject} has a {kind} whose name is no text: {text!r:.80}",
-                hint="ONNX's names are UTF-8: check that the file was copied whole.",
-            )
-
-
 @lru_cache(maxsize=4096)
 def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
     import onnx
@@ -276,12 +272,8 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
     name = "" if domain == DEFAULT_DOMAIN else domain
     try:
         schema = onnx.defs.get_schema(op_type, version, name)
-    except (
-        onnx.defs.SchemaError,
-        TypeError,
-        ValueError,
-        OverflowError,
-    ):  # none of this name, or of this version
+    # None of this name, or of this version.
+    except (onnx.defs.SchemaError, TypeError, ValueError, OverflowError):
         return None
     single = onnx.defs.OpSchema.FormalParameterOption.Single
     inlined = schema.all_function_opset_versions  # type: ignore[attr-defined]  # its stub lacks it

@@ -254,11 +254,6 @@ class ScriptRun:
             _refuse_writing("open", ("", "w", os.O_WRONLY))  # PyTorch writes its files below Python
             save(*arguments, **keywords)
 
-        def spawned(
-            function: Callable[..., object], args: tuple[Any, ...] = (), *_: object, **__: object
-        ) -> object:
-            return function(0, *args)  # the first of its processes, here
-
         def started(process: Any) -> None:
             function = process._target or type(process).run  # noqa: SLF001  # as its own `run` reads it
             file = getattr(getattr(function, "__code__", None), "co_filename", "")
@@ -279,7 +274,8 @@ class ScriptRun:
                 (torch.nn.Module, "__call__", called),
                 (torch.optim.Optimizer, "__init__", initialised),
                 (torch, "save", saved),
-                (torch.multiprocessing, "spawn", spawned),
+                # The first of its processes, here.
+                (torch.multiprocessing, "spawn", lambda function, args=(), *_, **__: function(0, *args)),
                 (BaseProcess, "start", started),
                 (torch, "compile", lambda model=None, **_: (lambda it: it) if model is None else model),
                 # An export calls the model by its own way, and writes a file.
@@ -433,10 +429,7 @@ def _training_seen(goes_on: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def no_training(what: str) -> Iterator[None]:
-    """Raise at whatever would train a model inside the block.
-
-    Args:
-        what: What runs there, as the error names it.
+    """Raise at whatever would train a model inside the block, in which ``what`` runs.
 
     Raises:
         ModelError: It computes gradients or takes a step of an optimizer.

@@ -71,7 +71,10 @@ def call(user: UserModel, inputs: ExampleInputs, *, on_values: bool = True) -> N
             if user.meta:
                 model(*inputs.arguments, **inputs.keywords)
             else:
-                _call_without_values(model, inputs)
+                mode = fake_tensor_mode()
+                arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
+                with without_data(model, mode), mode:
+                    model(*arguments, **keywords)
         except _GradientError as error:
             raised = user_failure(error, f"{user.name} takes a gradient in forward", ExportError)
             raised.message = raised.message.removesuffix(f": {_GradientError.__name__}") + "."
@@ -93,13 +96,6 @@ class _GradientError(Exception):
 
 def _refuse_gradient(*_: object, **__: object) -> None:
     raise _GradientError
-
-
-def _call_without_values(model: Module, inputs: ExampleInputs) -> None:
-    mode = fake_tensor_mode()
-    arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
-    with without_data(model, mode), mode:
-        model(*arguments, **keywords)
 
 
 def first_rows(inputs: ExampleInputs) -> tuple[Sequence[Any], Mapping[str, Any]]:

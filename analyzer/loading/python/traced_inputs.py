@@ -506,7 +506,9 @@ def _tracer(model: Module, names: Sequence[str], decisions: Sequence[bool]) -> f
             self.flags: set[str] = set()
 
         def is_leaf_module(self, m: Module, _: str) -> bool:
-            return _is_leaf(m)
+            where = str(getattr(type(m).forward, "__module__", ""))
+            in_torch = where.startswith("torch.nn.modules.") and not where.endswith(".container")
+            return in_torch or is_of_transformers(m)
 
         def create_args_for_root(self, *_: object, **__: object) -> tuple[Any, list[Any]]:
             bound = signature.bind_partial()
@@ -534,10 +536,3 @@ def _tracer(model: Module, names: Sequence[str], decisions: Sequence[bool]) -> f
 def is_of_transformers(layer: Module) -> bool:
     """Return whether a module is of Hugging Face's library, whose arguments have standard names."""
     return type(layer).__module__.startswith("transformers.")
-
-
-def _is_leaf(layer: Module) -> bool:
-    where = str(getattr(type(layer).forward, "__module__", ""))
-    return is_of_transformers(layer) or (
-        where.startswith("torch.nn.modules.") and not where.endswith(".container")
-    )

@@ -187,7 +187,9 @@ def _in_its_package(reference: Reference, path: Path, error: ImportError) -> Mod
     while (root / "__init__.py").exists():
         root = root.parent
     parts = path.relative_to(root).with_suffix("").parts
-    if not all(part.isidentifier() for part in parts) or _is_another_package(parts[0], root):
+    package = sys.modules.get(parts[0])  # one of this name, in another folder, may be imported already
+    another = package is not None and str(root / parts[0]) not in list(getattr(package, "__path__", ()))
+    if another or not all(part.isidentifier() for part in parts):
         raise user_failure(error, f"{reference.text} raises while it is imported") from error
     sys.path.insert(0, str(root))
     try:
@@ -196,12 +198,6 @@ def _in_its_package(reference: Reference, path: Path, error: ImportError) -> Mod
         raise user_failure(failure, f"{reference.text} raises while it is imported") from failure
     finally:
         sys.path.remove(str(root))
-
-
-def _is_another_package(name: str, root: Path) -> bool:
-    """Whether a package of this name, in another folder, is imported already."""
-    package = sys.modules.get(name)
-    return package is not None and str(root / name) not in list(getattr(package, "__path__", ()))
 
 
 def _import_module(reference: Reference) -> ModuleType:

@@ -421,7 +421,7 @@ def listed(text: str) -> list[str]:
 def strip_weights(
     model: ir.Model, held_back: Constants, keep: Callable[[str], bool], stored: set[str]
 ) -> tuple[str, ...]:
-    """Gives large initializers a shape without data; returns the constants that are not ``stored`` in the model."""
+    """Gives large initializers a shape without data; returns the constants that are not among ``stored``."""
     import onnx_ir
 
     missing = []

@@ -95,17 +95,13 @@ def trace(
                 return program
         except Exception as error:
             if _FOR_CUDA.search(str(error)) and not elsewhere:
-                with cuda_is_elsewhere(_device_of(model)):
+                held = next(iter((*model.parameters(), *model.buffers())), None)
+                with cuda_is_elsewhere(held.device.type if held is not None else "cpu"):
                     return trace(model, inputs, symbolic=symbolic, strict=strict, elsewhere=True)
             if not UNKNOWN_OUTPUT.search(str(error)):
                 raise
         with outputs_as_containers(model):
             return export()
-
-
-def _device_of(model: Module) -> str:
-    first = next(iter((*model.parameters(), *model.buffers())), None)
-    return first.device.type if first is not None else "cpu"
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -170,14 +170,11 @@ def _traced(
         first_names=_first_names(user.model),
         updates=updates,
         names=_input_names(user, arguments, keywords, targets),
-        notes=(*recipe.assumed, *assumed, *_without_modules(functions)),
+        notes=(*recipe.assumed, *assumed, *map(_WITHOUT_MODULES.format, functions[:1])),
     )
 
 
-def _without_modules(functions: Sequence[str]) -> tuple[str, ...]:
-    if not functions:
-        return ()
-    return (f"{functions[0]} defines its own gradient: it is followed, and operators are not told by module.",)
+_WITHOUT_MODULES = "{} defines its own gradient: it is followed, and operators are not told by module."
 
 
 def _program(user: UserModel, recipe: Recipe, call: tuple[Tree, ...]) -> ExportedProgram:

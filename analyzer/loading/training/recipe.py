@@ -239,7 +239,6 @@ def checked_loss(recipe: Recipe, outputs: Tree, targets: Tree) -> Tensor:
 
 
 def _shapes(tensors: Tree) -> str:
-
     shapes = [str(list(leaf.shape)) for leaf in tree_leaves(tensors) if hasattr(leaf, "shape")]
     return ", ".join(shapes) or "no tensor"
 

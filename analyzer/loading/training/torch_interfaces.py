@@ -456,9 +456,7 @@ def _variance(
     x: Tensor, axes: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
 ) -> Tensor:
     chosen = list(axes) if axes else list(range(x.dim()))
-    number = 1
-    for axis in chosen:
-        number *= x.shape[axis]
+    number = prod(x.shape[axis] for axis in chosen)
     centred = x - x.mean(chosen, keepdim=True)
     # Not below 0, where a quotient by 0 is infinite as PyTorch's is.
     free = max(0, number - (1 if correction is None else correction))

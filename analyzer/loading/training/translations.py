@@ -81,14 +81,10 @@ def _batch_norm(
     if not training:
         y = _frozen_batch_norm(x, weight, bias, mean, variance, eps)
         same = [emit("", "Identity", [statistic]) for statistic in (mean, variance)]
-        return (y, *_no_statistics(), *same)
+        # Empty, as of PyTorch: statistics of a batch that nothing took. The gradient reads the running ones.
+        return (y, constant([], "float32"), constant([], "float32"), *same)
     attributes = {"momentum": float(momentum), "eps": float(eps)}
     return emit_several(DOMAIN, "BatchNorm", [x, weight, bias, mean, variance], attributes, 5)
-
-
-def _no_statistics() -> list[ir.Value]:
-    """Statistics of a batch that nothing took; the gradient reads the running ones."""
-    return [constant([], "float32"), constant([], "float32")]  # PyTorch gives empty tensors here as well
 
 
 def _frozen_batch_norm(
@@ -298,14 +294,8 @@ def _max_pool(
         "dilations": spread(dilation, space),
         "ceil_mode": int(ceil_mode),
     }
-    return _max_pooled(x, attributes, space)
-
-
-def _max_pooled(x: Symbol, attributes: dict[str, Any], space: int) -> Result:
-    """PyTorch's indices count within one plane, ONNX's over the whole tensor.
-
-    The gradient wants ONNX's, one scatter over all: it looks through the Mod for them.
-    """
+    # PyTorch's indices count within one plane, ONNX's over the whole tensor. The gradient wants ONNX's, one
+    # scatter over all: it looks through the Mod for them.
     y, places = emit_several("", "MaxPool", [x], attributes, 2)
     plane = numbers([prod(int(size) for size in x.shape[-space:])])
     return y, emit("", "Mod", [places, plane])
@@ -360,15 +350,12 @@ def _average_pool_backward(
 
 
 def _resized(mode: str, gradient: Symbol, _outputs: object, _inputs: object, *rest: Any) -> ir.Value:
-    return emit(DOMAIN, "ResizeGrad", [gradient], _placing(mode, gradient, rest))
-
-
-def _placing(mode: str, x: Symbol, rest: Sequence[float | None]) -> dict[str, Any]:
     """``rest`` is whether corners coincide (not for nearest neighbours), then a factor for each axis."""
     corners = bool(rest[0]) if "nearest" not in mode else False
     scales = [float(scale or 0.0) for scale in (rest if "nearest" in mode else rest[1:])]
-    space = len(x.shape) - 2
-    return {"mode": mode, "align_corners": int(corners), "scales": scales or [0.0] * space}
+    scales = scales or [0.0] * (len(gradient.shape) - 2)
+    attributes = {"mode": mode, "align_corners": int(corners), "scales": scales}
+    return emit(DOMAIN, "ResizeGrad", [gradient], attributes)
 
 
 def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Value:
