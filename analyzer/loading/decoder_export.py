@@ -158,7 +158,6 @@ def step_inputs(user: UserModel) -> ExampleInputs:
 def _called(
     user: UserModel, sizes: Mapping[str, int], weights: ValuedWeights
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-
     with built_with(weights):
         try:
             return arguments_and_keywords(user, user.module.example_inputs(**sizes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, DType, Node, Tensor, broadcast
@@ -148,8 +147,3 @@ def sizes(tensor: Tensor | None) -> tuple[int, ...]:
     assert tensor is not None
     assert tensor.shape is not None
     return tuple(size if size is not None else 1 for size in tensor.shape)
-
-
-def count(shape: Sequence[int]) -> int:
-    """The number of elements."""
-    return prod(shape)

@@ -6,10 +6,10 @@ after a Python function, that is of torch/_decomp/decompositions.py.
 
 from __future__ import annotations
 
-from math import pi, sqrt
+from math import pi, prod, sqrt
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, count, required, sizes
+from analyzer.training_operators.definition import DefinitionBuilder, required, sizes
 
 
 def batch_norm(b: DefinitionBuilder, node: Node) -> None:
@@ -22,7 +22,7 @@ def batch_norm(b: DefinitionBuilder, node: Node) -> None:
     shape = sizes(x)
     axes = [axis for axis in range(len(shape)) if axis != 1]
     by_channel = (1, shape[1], *(1 for _ in shape[2:]))
-    number = count(shape) // shape[1]
+    number = prod(shape) // shape[1]
     mean = b.sum(x, axes, keep=True, kind="Mean")
     centred = b.op("Sub", x, mean)
     variance = b.sum(b.op("Mul", centred, centred), axes, keep=True, kind="Mean")
@@ -202,7 +202,7 @@ def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
     shape = sizes(x)
     axes, by_channel = _by_channel(shape)
     # native_batch_norm_backward: dx = scale / deviation (dy - mean(dy) - normal mean(dy normal)).
-    number = count(shape) // shape[1]
+    number = prod(shape) // shape[1]
     inverse = b.reshape(inverse, by_channel)
     normal = b.op("Mul", b.op("Sub", x, b.reshape(mean, by_channel)), inverse)
     to_bias = b.sum(gradient, axes, keep=True)
@@ -334,12 +334,12 @@ def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices into the whole flattened input. Outputs: the input's gradient."""
     gradient, indices = required(node, 0, 1)
     shape = sizes(node.output(0))
-    number = count(sizes(gradient))
+    number = prod(sizes(gradient))
     # Added: windows that overlap may have chosen the same place.
-    zeros = _filled(b, 0.0, (count(shape),), gradient)
+    zeros = _filled(b, 0.0, (prod(shape),), gradient)
     flat = b.op(
         "ScatterElements", zeros, b.reshape(indices, (number,)), b.reshape(gradient, (number,)),
-        shape=(count(shape),), axis=0, reduction="add",
+        shape=(prod(shape),), axis=0, reduction="add",
     )  # fmt: skip
     b.reshape(flat, shape, into=node.output(0))
 
@@ -348,7 +348,7 @@ def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
     """Inputs: gradient, indices. Rows of the table collect the gradients of where they were used."""
     gradient, indices = required(node, 0, 1)
     rows, width = sizes(node.output(0))
-    number = count(sizes(indices))
+    number = prod(sizes(indices))
     updates = b.reshape(gradient, (number, width))
     padding_idx = node.attributes.get("padding_idx", -1)
     places = b.reshape(indices, (number, 1))

@@ -298,19 +298,11 @@ def body_inputs(
 def _loop(inputs: InputTensors, carried: Graph | None) -> list[Type]:
     state = [_type(tensor) for tensor in inputs[2:]]
     if carried is not None:
-        state = [
-            _unchanged_by_a_pass(kind, after) for kind, after in zip(state, carried.outputs[1:], strict=False)
-        ]
+        # What of a shape holds before and after one pass.
+        pairs = zip(state, carried.outputs[1:], strict=False)
+        state = [(dtype, common_shape(before, after.shape)) for (dtype, before), after in pairs]
     # A body reads the trip's number, the condition and then the state (onnx/defs/controlflow/defs.cc).
     return [(DTYPES["int64"], ()), (DTYPES["bool"], ()), *state]
-
-
-def _unchanged_by_a_pass(kind: Type, after: Tensor) -> Type:
-    """What of a shape holds before and after one pass."""
-    dtype, before = kind
-    if before is None or after.shape is None or len(before) != len(after.shape):
-        return dtype, None
-    return dtype, tuple(one if one == two else None for one, two in zip(before, after.shape, strict=True))
 
 
 def _scan(inputs: InputTensors, attributes: AttributeMap, count: int) -> list[Type]:

@@ -206,7 +206,6 @@ def eager_gradients(
         return None
 
     def run() -> Mapping[str, Array]:
-
         _foresee_double(graph)
         # Targets first, from the model as it is: those that the run was given, then in double like all else.
         recipe = _recipe(user, inputs)
