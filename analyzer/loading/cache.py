@@ -31,7 +31,6 @@ class CacheEntry:
     """A cached export.
 
     Attributes:
-        proto: The serialised model.
         facts: What the loader wants back: name, batch range, origin of the inputs, notes.
         dependencies: What building the model read.
     """

@@ -98,12 +98,7 @@ _LENGTHS, _MOST_ROWS, _MOST_OPERATORS = 4, 2**16, 512
 
 
 def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
-    """Return the graph whose recurrences know the steps of their longest sequence, and notes that say so.
-
-    Args:
-        graph: The model at one batch.
-        specs: ``--input`` options and inferred inputs; those with values tell.
-    """
+    """Return the graph whose recurrences know the steps that values of inputs tell, and notes that say so."""
     recurrences = [node for node in graph.nodes if node.op_type in _RECURRENCES]
     if not recurrences:
         return graph
@@ -138,10 +133,6 @@ def whole_sequences(graph: Graph, name: str) -> int | None:
     """Return what fills an input so that recurrences take all their steps: lengths of them, a mask of ones.
 
     What is predicted of unknown lengths are whole sequences: what is run must be no shorter.
-
-    Args:
-        graph: The model at one batch.
-        name: An input of whole numbers.
 
     Returns:
         None where no length follows from it, or not from it alone.

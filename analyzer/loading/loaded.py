@@ -79,15 +79,11 @@ class Loaded(ModelFacts):
         reference: What the user named; None for an object given to the Python interface.
         proto: The model; the batch is the symbolic dimension ``symbol``.
         batch: The batch asked for, or the inputs' own.
-        cached: Whether the export came from the cache.
-        specs: The ``--input`` options.
         live: The model object, where the Python interface gave one.
         bindings: Sizes of symbolic dimensions that ``--input`` gave.
         assumed: Sizes of those that nothing binds, 1 where they are not named here.
         problems: Why ONNX Runtime refuses what the file declares, as sentences.
-        empty_inputs: As of the graph.
         compared: Whether a run's gradients are compared with PyTorch's.
-        limits: What reading it may take.
         state: Pairs of an input and the output that is its next value, given beside those that are
             found; None where nothing counts as state.
         number: By which the reading process knows the model.
@@ -283,8 +279,6 @@ class Step:
         states: Inputs that are the optimizer's.
         gradients: By trained parameter, its gradient's tensor.
         fed: What each step is given anew, inputs then targets.
-        random: Whether the step draws random numbers.
-        optimizer: Its name.
     """
 
     carried: Mapping[str, str]

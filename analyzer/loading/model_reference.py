@@ -418,10 +418,7 @@ _GENERATING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForSpe
 
 
 def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """What a model's configuration says.
-
-    Args:
-        path: A folder with ``config.json``, or such a file.
+    """What a model's configuration says: of a ``config.json``, or of the one in a folder.
 
     Raises:
         UsageError: There is none, or it holds no JSON object.

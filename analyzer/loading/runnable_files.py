@@ -279,13 +279,7 @@ class RandomWeights:
 
 
 def random_bytes(tensor: Tensor, drawn: dict[str, Any], number: int) -> bytes:
-    """Values as they lie in memory: small floats, random bits of what is packed, zeros of indices, true.
-
-    Args:
-        tensor: Its type and size.
-        drawn: What was drawn so far, by type.
-        number: Of the tensor: others of its size get other values.
-    """
+    """Values as they lie in memory, others by ``number``: small floats, random bits, zeros of indices, true."""
     import ml_dtypes
     import numpy as np
 

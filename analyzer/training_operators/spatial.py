@@ -24,15 +24,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def resized(mode: str, before: int, after: int, scale: float, corners: bool) -> Matrix:
-    """The weights of ``torch.nn.functional.interpolate`` along one axis.
-
-    Args:
-        mode: ``nearest``, ``nearest-exact`` or ``linear``.
-        before: Inputs.
-        after: Outputs.
-        scale: The factor that the user gave, 0 where sizes alone tell it.
-        corners: Whether the first and last positions coincide (``align_corners``).
-    """
+    """The weights of ``torch.nn.functional.interpolate`` along one axis; a ``scale`` of 0 is of the sizes."""
     import numpy as np
 
     matrix = np.zeros((after, before))

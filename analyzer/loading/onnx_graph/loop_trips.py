@@ -37,12 +37,7 @@ _MOST_OPERATORS = 300_000
 
 
 def with_trips(node: Node, outside: Evaluation) -> Node:
-    """Return an operator with bodies that knows its own trips, and its bodies those of the loops in them.
-
-    Args:
-        node: The trips of what is no Loop are None.
-        outside: What is known of the graph that it stands in.
-    """
+    """Return an operator with bodies that knows its own trips, and its bodies those of the loops in them."""
     runs: Runs = {}
     outside.left = _MOST_OPERATORS
     _run(node, outside, runs)

@@ -132,15 +132,12 @@ class Normalized:
     Attributes:
         model: Nodes in execution order with unique names; no functions, no symbolic sizes on inputs. It may
             lack its initializers.
-        initializers: Its initializers.
-        rows: The model's nodes, read.
         origins: Where each node comes from; its metadata are dropped from the model.
         open_dimensions: The size assumed for each symbolic dimension that nothing bound.
         stated: What the file says of the types of tensors.
         opened: Input and axis of each dimension that the file leaves open.
         forbidden: Nodes that ONNX's inference refuses: index (-1 in a body), name, operator, reason.
         notes: What was assumed or mended, in sentences.
-        limits: What it may grow to.
     """
 
     model: onnx.ModelProto

@@ -64,7 +64,6 @@ class ExampleInputs:
 
     Attributes:
         arguments, keywords: As in ``model(*arguments, **keywords)``.
-        batch: The batch size they have.
         batch_axes: By position in the flattened inputs, the axes that follow the batch.
         origin: Who chose them.
         axis_names: By position, the names of axes that vary; empty where all of ``batch_axes`` are the batch.

@@ -33,7 +33,6 @@ class InferredInput:
     """What is known of one input.
 
     Attributes:
-        name: Of the input.
         dtype: Its type; ``float32`` where nothing decides it.
         specs: What to try, most usual first; empty where no layer decides the shape.
         is_flag: Whether it is a condition, which is no batch.

@@ -41,7 +41,6 @@ class InputSpec:
     """One ``--input NAME=SHAPE[:DTYPE][=LOW..HIGH]``.
 
     Attributes:
-        name: Of the input.
         shape: Its sizes; None stands for the batch (``B``).
         dtype: ONNX's name of its type.
         values: Smallest and largest value, both possible; None where they are not said.

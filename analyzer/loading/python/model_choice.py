@@ -33,7 +33,6 @@ class ChosenModel:
     """What of a file is the model, or builds it.
 
     Attributes:
-        name: Its name in the file.
         candidate: The object: a module, a class or a function.
         notes: What the report should say of the choice.
         beside: What could be built instead, for the hint where this one cannot.

@@ -67,10 +67,7 @@ class UserModel:
 
     Attributes:
         model: The ``nn.Module`` in evaluation mode (a plain function of tensors comes wrapped).
-        name: The class or function's name.
-        module: The executed Python module.
         weights: Which of its tensors have values.
-        is_function: Whether the user gave a plain function of tensors.
         assumed: Of a configuration, the inputs whose sizes it leaves open, and the values that fill them.
         notes: What the report should say of how the model was found and built.
         memory_bytes: What a call may allocate; None for no limit.

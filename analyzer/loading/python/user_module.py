@@ -62,12 +62,7 @@ def home_folder(reference: Reference) -> str:
 
 @contextmanager
 def importable(folder: str, executed_before: Mapping[str, ModuleType] = MappingProxyType({})) -> Iterator[None]:
-    """Put a folder first on the import path, and forget its modules before, so that edits are seen.
-
-    Args:
-        folder: It; empty for none.
-        executed_before: Modules of the user's that stay as they were executed.
-    """
+    """Put a folder first on the import path; forget modules but ``executed_before``, so that edits are seen."""
     forget_user_modules()
     before = set(sys.modules)
     sys.modules.update(executed_before)
@@ -90,12 +85,7 @@ Modes = Callable[[], AbstractContextManager[object]]
 
 
 def execute(reference: Reference, modes: Modes, *, quiet: bool) -> ScriptRun:
-    """Import the file or module of a reference, up to the first forward of its model.
-
-    Args:
-        reference: It; the forward of what it names is waited for, else any.
-        modes: Block that its code runs in.
-        quiet: Whether what it prints is left out.
+    """Import the file or module of a reference, up to the first forward of what it names, else of any model.
 
     Raises:
         ModelError: It cannot be found or read, or raises.

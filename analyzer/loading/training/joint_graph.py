@@ -52,7 +52,6 @@ class Joint:
     """Forward and backward in one fx graph.
 
     Attributes:
-        module: The graph module.
         inputs: By placeholder name, what it is.
         outputs: What each output is, in order.
         places: By node name.
@@ -60,7 +59,6 @@ class Joint:
         trained: The trained parameters' names; tied ones once.
         names: Names of the step's own inputs, by position.
         notes: What was assumed.
-        random: Whether the step draws random numbers (dropout).
     """
 
     module: fx.GraphModule

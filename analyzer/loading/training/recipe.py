@@ -49,7 +49,6 @@ class Update:
 
     Attributes:
         op_type: Compact operator (``Sgd``, ``Adam``), or the class's own name for an optimizer not known.
-        options: Its attributes.
         states: Names of the tensors, like the parameter, that it keeps from step to step.
     """
 
