@@ -37,8 +37,6 @@ class CostRule:
 
     Attributes:
         domain: Operator domain, ``ai.onnx`` for the default one.
-        op_type: Operator name.
-        count: The rule itself.
         formula: One line for the user.
         description: The rest of the explanation; empty where the formula says it all.
         assumes: What a modelled count rests on; empty where the count is exact.

@@ -24,11 +24,6 @@ class Address:
     port: int
     named_by: str
 
-    @property
-    def is_client(self) -> bool:
-        """Whether it is Ray Client's: this process stays outside of the cluster."""
-        return self.text.startswith(_CLIENT)
-
 
 def address_of(text: str, named_by: str) -> Address:
     """The address in a text: ``HOST:PORT`` or ``ray://HOST:PORT``.
@@ -76,8 +71,9 @@ def answers(address: Address) -> bool:
 
 def _no_answer(address: Address, message: str) -> UsageError:
     """The error, with how to start a cluster that would have answered."""
-    option = f" --ray-client-server-port={address.port}" if address.is_client else f" --port={address.port}"
-    start = f"Start one on {address.host}: `ray start --head{option}`"
+    # Of Ray Client this process stays outside of the cluster.
+    kind = "ray-client-server-port" if address.text.startswith(_CLIENT) else "port"
+    start = f"Start one on {address.host}: `ray start --head --{kind}={address.port}`"
     if address.named_by.startswith("--on"):
         return UsageError(message, hint=f"{start}; or leave --on out to use this machine alone.")
     return UsageError(message, hint=f"{start}; {address.named_by} names it.")

@@ -28,7 +28,6 @@ class BoundSession:
     """A session with inputs and outputs bound.
 
     Attributes:
-        session: It.
         call: Runs it once; on a GPU it ends with the GPU idle.
         output_shapes: Of what it writes; empty tuples for what is no tensor, nothing where one is optional.
         inputs: What it reads, by name (``onnxruntime.OrtValue``).

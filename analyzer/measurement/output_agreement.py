@@ -33,13 +33,10 @@ class OutputAgreement:
     """How far apart one output is.
 
     Attributes:
-        name: Of the output.
-        dtype: Element type.
         max_absolute: Largest difference; None where shapes or types differ.
         max_relative: The same over the largest magnitude of the reference; None where that is 0 or not known.
         tolerance: What ``max_relative`` may be; for integers what ``max_absolute`` may be (1 with 8 bits,
             else 0).
-        agrees: The verdict.
         why: What is wrong, empty where nothing is.
         sqnr_db: Signal to noise in decibels, where that is what was asked; None too where there is no noise.
     """
@@ -64,16 +61,12 @@ def agreement(
     """Compare outputs by name.
 
     The difference is taken relative to the reference's largest magnitude, not element by element, where a
-    value near 0 makes any rounding look large.
+    value near 0 makes any rounding look large. ``precision`` is ``tf32`` (or another key of ``TOLERANCES``)
+    where arithmetic was coarser than the type.
 
-    Args:
-        reference: Outputs that are right.
-        other: Outputs to be judged.
-        precision: ``tf32`` (or another key of ``TOLERANCES``) where arithmetic was coarser than the type.
-        in_noise: Whether the other model is a quantised one, judged by ``LEAST_SQNR_DB``. Rounding to 8 bits is
-            noise on every element, whose largest says little: judged is its power over the whole output. Whole
-            numbers and texts (a class, an index) follow from floats that are next to each other, and are not
-            judged.
+    With ``in_noise`` the other model is a quantised one, judged by ``LEAST_SQNR_DB``. Rounding to 8 bits is
+    noise on every element, whose largest says little: judged is its power over the whole output. Whole numbers
+    and texts (a class, an index) follow from floats that are next to each other, and are not judged.
     """
     judged = []
     for name, expected in reference.items():

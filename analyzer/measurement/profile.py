@@ -107,7 +107,9 @@ def runs(events: Sequence[ProfileEvent], *, skip: Collection[int] = ()) -> tuple
             inside.append(nodes[position])
             position += 1
         if number not in skip and inside:
-            calls_with_nodes.append(Run(start_us=start, end_us=end, nodes=_outermost(inside)))
+            owners = [node for node in inside if node.op_type in _HOLDS_GRAPHS]
+            outermost = tuple(node for node in inside if not any(_encloses(owner, node) for owner in owners))
+            calls_with_nodes.append(Run(start_us=start, end_us=end, nodes=outermost))
     return tuple(calls_with_nodes)
 
 
@@ -142,12 +144,6 @@ def _shapes(entries: object) -> tuple[tuple[str, tuple[int, ...]], ...]:
         if isinstance(entry, dict)
         for kind, sizes in entry.items()
     )
-
-
-def _outermost(nodes: Sequence[Execution]) -> tuple[Execution, ...]:
-    """Nodes that no operator with a subgraph encloses."""
-    owners = [node for node in nodes if node.op_type in _HOLDS_GRAPHS]
-    return tuple(node for node in nodes if not any(_encloses(owner, node) for owner in owners))
 
 
 def _encloses(owner: Execution, node: Execution) -> bool:

@@ -34,7 +34,6 @@ class MeasureRequest:
         spinning: Whether worker threads spin between operators (ONNX Runtime's default).
         tf32: Whether CUDA may use TF32 for float32 products (ONNX Runtime's default).
         cuda_graph: Whether to try the CUDA graph as well.
-        device_id: Which GPU.
         sharing_s: The best times of ``core_distance`` on this machine: with as many threads, and with one; None
             is not known.
         in_place: By input, the output that is written into its memory: a cache and its next value. All inputs
@@ -94,7 +93,6 @@ class ExecutedNode:
     Attributes:
         name: As in ONNX Runtime's profile (the event's name without ``_kernel_time``).
         op_type: Type of the executed node (``FusedConv``).
-        provider: Where it ran.
     """
 
     name: str

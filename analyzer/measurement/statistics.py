@@ -53,17 +53,11 @@ def summarize(
     sharing: float = 1.0,
     undisturbed: Sequence[float] = (),
 ) -> Latency:
-    """A latency from timed runs.
+    """A latency from timed runs: the median of the ``undisturbed``, else of all, in the interval of all.
 
-    Args:
-        samples: Seconds by run.
-        warmup_runs: Runs that came before.
-        method: How they were obtained.
-        contention: Share of the needed cores that other processes took; widens the interval.
-        threads: That shared the work. Several wait for each other: what one of them lost, all lost.
-        sharing: How many times worse than at best the threads shared their work throughout
-            (``core_distance``): the runs may have been too long by as much, or too short; widens the interval.
-        undisturbed: Those of them whose median counts; the interval is that of all. None chosen: all.
+    Two things widen the interval. ``contention`` is the share of the needed cores that other processes took; of
+    several ``threads`` what one of them lost, all lost. ``sharing`` is how many times worse than at best the
+    threads shared their work throughout (``core_distance``): the runs may be too long by as much, or too short.
     """
     middle = median(undisturbed or samples)
     least = max(LEAST_HALF_WIDTH, _SINGLE_HALF_WIDTH / len(samples))
@@ -84,9 +78,6 @@ def summarize(
     )
 
 
-def is_steady(samples: Sequence[float], *, window: int = 3, tolerance: float = 0.05) -> bool:
-    """Whether the last runs are no faster than those before them, so that warm-up is over."""
-    if len(samples) < 2 * window:
-        return False
-    last, before = samples[-window:], samples[-2 * window : -window]
-    return median(last) >= median(before) * (1 - tolerance)
+def is_steady(samples: Sequence[float]) -> bool:
+    """Whether the last three runs are no faster than those before them, so that warm-up is over."""
+    return len(samples) >= 6 and median(samples[-3:]) >= median(samples[-6:-3]) * 0.95

@@ -60,11 +60,8 @@ def inputs_in_blocks(
 ) -> tuple[str, ...] | None:
     """What an executed node reads in blocks where it works on them; None where it does not.
 
-    Args:
-        kernel: One that gives one float32 image, on the CPU.
-        shapes: Of what is read.
-        inside: The tensors that kernels before it have written in blocks.
-        block: Channels of a block.
+    ``kernel`` gives one float32 image, on the CPU; ``inside`` are the tensors that kernels before it have
+    written in blocks, of ``block`` channels.
     """
     if kernel.op_type in CONVOLUTIONS:
         if not convolves_in_blocks(kernel.node, block):

@@ -67,10 +67,7 @@ _NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
         ),
         "nearest_mode": ("", "simple", "round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
     },
-    "GridSample": {
-        "mode": ("linear", "nearest", "cubic"),
-        "padding_mode": ("zeros", "border", "reflection"),
-    },
+    "GridSample": {"mode": ("linear", "nearest", "cubic"), "padding_mode": ("zeros", "border", "reflection")},
     "DepthToSpace": {"mode": ("DCR", "CRD")},
     "RoiAlign": {"mode": ("avg", "max")},
     "BitShift": {"direction": ("LEFT", "RIGHT")},
@@ -120,12 +117,7 @@ def _refused_values(node: Node) -> str:
         return _refused_scales(node)
     elif node.op_type in ("Div", "Mod"):  # element_wise_ops.h and .cc there; on a GPU the result is undefined
         divisor = node.input(1)
-        if (
-            divisor is not None
-            and divisor.constant
-            and divisor.value is not None
-            and not divisor.dtype.is_float
-        ):
+        if divisor and divisor.constant and divisor.value is not None and not divisor.dtype.is_float:
             return "a constant 0 as divisor" if (divisor.value == 0).any() else ""
     return ""
 
@@ -194,19 +186,14 @@ def _last_index(node: Node) -> str:
 
 def _cast(node: Node) -> str:
     # CastNeedFallbackToCPU
-    target = node.output(0)
-    source = node.input(0)
-    if any(tensor is not None and tensor.dtype.name == "string" for tensor in (source, target)):
+    if any(tensor and tensor.dtype.name == "string" for tensor in (node.input(0), node.output(0))):
         return "the CUDA kernel of Cast does not take strings"
     return ""
 
 
 _RULES: dict[str, Callable[[Node], str]] = {
-    "LSTM": _recurrent,
-    "GRU": _recurrent,
-    "RNN": _recurrent,
+    **dict.fromkeys(_DEFAULT_ACTIVATIONS, _recurrent),
     "ConvTranspose": _conv_transpose,
-    "ArgMax": _last_index,
-    "ArgMin": _last_index,
+    **dict.fromkeys(("ArgMax", "ArgMin"), _last_index),
     "Cast": _cast,
 }

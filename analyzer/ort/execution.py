@@ -31,7 +31,6 @@ class NodePlacement:
     """Where ONNX Runtime's CUDA session puts one operator.
 
     Attributes:
-        provider: ``cuda`` or ``cpu``.
         supported: Whether a CUDA kernel exists for its opset and types.
         why: A slug: ``cuda-kernel``, ``no-cuda-kernel``, ``no-kernel-for-opset``, ``no-kernel-for-type``,
             ``capability`` (the kernel refuses these attributes), ``shape-arithmetic`` (kept on the CPU on
@@ -51,7 +50,6 @@ class Copy:
     """A copy that ONNX Runtime inserts between the devices inside the graph.
 
     Attributes:
-        tensor: Name of the tensor.
         direction: ``to_gpu`` (MemcpyFromHost) or ``to_cpu`` (MemcpyToHost).
         nbytes: Its size; None where its shape is open.
         producer: Index of the operator that writes it, None for a graph input.
@@ -115,7 +113,6 @@ class Group:
 
     Attributes:
         session: ``cpu`` (a session with the CPU provider alone) or ``cuda`` (with [CUDA, CPU]).
-        name: The executed node's name.
         op_type: The executed node's type (``FusedConv``, ``SkipLayerNormalization``).
         members: Indices of operators, ascending. Operators that ONNX Runtime folds away are in no group.
         provider: Where it runs.

@@ -32,11 +32,7 @@ def predicted_groups(
 ) -> tuple[Group, ...]:
     """Predicts what a session executes from our table of ONNX Runtime's fusions.
 
-    Args:
-        graph: The exported graph.
-        session: ``cpu`` or ``cuda`` (with the CPU behind it).
-        placement: Of the CUDA session; worked out where it is None.
-        simplified: What level 1 leaves of the graph; worked out where it is None.
+    The placement of the CUDA session, and what level 1 leaves of the graph, are worked out where they are None.
 
     Returns:
         One group per executed node, in execution order. Operators that are folded are in none.
@@ -59,23 +55,18 @@ def predicted_groups(
     return tuple(_predicted(graph, session, group) for group in in_execution_order(fused))
 
 
-def groups_from_optimized(
-    graph: Graph, optimized: onnx.ModelProto, session: Session, *, placement: Placement | None = None
-) -> tuple[Group, ...]:
+def groups_from_optimized(graph: Graph, optimized: onnx.ModelProto, session: Session) -> tuple[Group, ...]:
     """Reads what a session executes off ONNX Runtime's own optimised graph.
 
-    Args:
-        graph: The exported graph, with the node names that ONNX Runtime was given.
-        optimized: What it saved under ``optimized_model_filepath``; weights are not needed.
-        session: Which session it was.
-        placement: Of the CUDA session; worked out where it is None.
+    ``graph`` has the node names that ONNX Runtime was given; ``optimized`` is what it saved under
+    ``optimized_model_filepath``, whose weights are not needed.
 
     Returns:
         One group per executed node or cluster of nodes, in execution order; ``name`` and ``parts`` are the
         names in ONNX Runtime's profile (``executed_names`` finds those that it makes up). Each operator that
         is not folded is in exactly one.
     """
-    placed = (placement or place(graph)).nodes if session == "cuda" else ()
+    placed = place(graph).nodes if session == "cuda" else ()
 
     def provider(region: Region) -> Provider:
         # Fusions never join nodes of two providers, but for the Q and DQ nodes around one on the CPU.
@@ -92,7 +83,10 @@ def groups_from_optimized(
             op_type=_op_type(graph, region),
             members=region.members,
             provider=provider(region),
-            kernels=_kernels(region),
+            kernels=sum(
+                launches(node.op_type, inputs=sum(map(bool, node.input)))
+                for node in (region.main, *region.others)
+            ),
             parts=tuple(map(_name, region.others)),
         )
         for region in regions(graph, optimized)
@@ -134,11 +128,6 @@ def _op_type(graph: Graph, region: Region) -> str:
     # part.
     alone = not region.main.name and len(region.members) == 1
     return graph.nodes[region.members[0]].op_type if alone else region.main.op_type
-
-
-def _kernels(region: Region) -> int:
-    nodes = (region.main, *region.others)
-    return sum(launches(node.op_type, inputs=sum(map(bool, node.input))) for node in nodes)
 
 
 def _predicted(graph: Graph, session: Session, group: Fused) -> Group:

@@ -56,7 +56,6 @@ class Region:
 
     Attributes:
         main: The executed node that the region is named after.
-        others: Further executed nodes.
         members: Indices of operators, ascending; each operator is in one region.
     """
 
@@ -126,8 +125,7 @@ class _Labels:
         original = self.by_name.get(node.name.split("/")[0])
         integers = self.by_name.get(_UNIQUE.sub("", node.name))
         if name.endswith(_LAYOUT_NAME) and name.removesuffix(_LAYOUT_NAME) in self.graph.producer:
-            last = self._last(node, name.removesuffix(_LAYOUT_NAME))
-            self.origin[node.output[0]] = last
+            self.origin[node.output[0]] = self._last(node, name.removesuffix(_LAYOUT_NAME))
         elif integers is not None and stands_for(node.op_type, integers.op_type):
             self._label(node, integers)
         elif original is not None and original.op_type == node.op_type:

@@ -92,14 +92,11 @@ def _affine_follower(view: View, last: Node) -> Node | None:
         return None
     if follower.op_type == "BatchNormalization":
         return follower if all(map(view.is_constant, follower.inputs[1:])) else None
-    other = view.other_input(follower, last.output(0))
-    per_channel = other is not None and _per_channel(other, last.output(0))
-    return follower if per_channel and view.is_constant(other) else None
-
-
-def _per_channel(tensor: Tensor, result: Tensor | None) -> bool:
-    channels = result.shape[1] if result is not None and result.shape else None
-    return tensor.elements is not None and (tensor.elements in (1, channels))
+    result = last.output(0)
+    other = view.other_input(follower, result)
+    if other is None or other.elements is None or not view.is_constant(other):
+        return None
+    return follower if other.elements in (1, result.shape[1] if result and result.shape else None) else None
 
 
 # matmul_add_fusion.cc refuses every other type, though there are kernels for doubles.
@@ -141,11 +138,8 @@ def _is_gemm(a: Tensor, b: Tensor, bias: Tensor) -> bool:
     return matrices and bias.shape in ((1, columns), (rows, 1), (rows, columns))
 
 
-# qdq_transformer/
-@rule
-def quantized(view: View) -> None:
-    """Levels 1 and 2: what QuantizeLinear and DequantizeLinear around operators become."""
-    quantized_groups(view)
+# qdq_transformer/, levels 1 and 2
+rule(quantized_groups)
 
 
 # ``IsFusableActivation`` of gemm_activation_fusion.cc. Elu and the like fuse at opset 22 too, where their
@@ -172,18 +166,13 @@ def gemm_activation(view: View) -> None:
 def convolution_activation(view: View) -> None:
     """Level 2, ConvActivationFusion: Conv + activation, on the CPU alone."""
     for conv in list(view.nodes("Conv")):
-        if view.runs_on(conv, "cpu"):
-            _take_activation(view, conv, CONVOLUTION_ACTIVATIONS)
-
-
-def _take_activation(view: View, conv: Node, op_types: Sequence[str]) -> None:
-    last = view.graph.nodes[max(view.group[conv.index].members)]
-    follower = view.only_reader(last, *op_types)
-    if follower is None or not view.same_provider(conv, follower):
-        return
-    # A Relu that a Clip has taken up is gone since level 1: the convolution then takes up the Clip.
-    if view.is_unfused(follower) or view.group[follower.index].op_type == "Clip":
-        view.fuse("FusedConv", conv, follower)
+        last = view.graph.nodes[max(view.group[conv.index].members)]
+        follower = view.only_reader(last, *CONVOLUTION_ACTIVATIONS)
+        if follower is None or not view.runs_on(conv, "cpu") or not view.same_provider(conv, follower):
+            continue
+        # A Relu that a Clip has taken up is gone since level 1: the convolution then takes up the Clip.
+        if view.is_unfused(follower) or view.group[follower.index].op_type == "Clip":
+            view.fuse("FusedConv", conv, follower)
 
 
 def _sum_taken(view: View, add: Node) -> bool:
@@ -202,13 +191,10 @@ def quick_gelu(view: View) -> None:
             continue
         source = sigmoid.input(0)
         scale = view.producer(source, "Mul")
+        scaled = scaled_input(view, scale) if scale else None
         chain = [sigmoid, mul]
-        if (
-            scale is not None
-            and view.only_reader(scale, "Sigmoid") is sigmoid
-            and scaled_input(view, scale) is not None
-        ):
-            source = scaled_input(view, scale)
+        if scale and scaled and view.only_reader(scale, "Sigmoid") is sigmoid:
+            source = scaled
             chain.insert(0, scale)
         other = view.other_input(mul, sigmoid.output(0))
         if view.is_same_tensor(other, source):

@@ -94,9 +94,7 @@ class Registry:
     def lacks_operator(self, identity: tuple[str, str], opset: int) -> str:
         """Return why this release loads no model with this operator; empty where it has it, or a library may.
 
-        Args:
-            identity: Domain and type.
-            opset: Of the default domain.
+        ``identity`` is domain and type, ``opset`` that of the default domain.
         """
         domain, op_type = identity
         if domain == DEFAULT_DOMAIN:
@@ -115,11 +113,8 @@ class Registry:
     ) -> str:
         """Return why this release does not load a model; empty where it does.
 
-        Args:
-            ir_version: Of the file, 0 where it has none.
-            opset: Of the default domain.
-            problems: What is wrong with the file whatever the release, as sentences.
-            operators: Domain and type of each.
+        A file without an ``ir_version`` has 0; ``problems`` are what is wrong with it whatever the release, as
+        sentences.
         """
         refused = self.refuses_ir(ir_version) or self.refuses_opset(opset)
         lacking = (self.lacks_operator(identity, opset) for identity in sorted(set(operators)))
@@ -169,7 +164,7 @@ class Registry:
         if key not in self._has_kernel:
             since = self.since(node.domain, node.op_type, asked)
             self._has_kernel[key] = since is not None and any(
-                not set(self.refusals(kernel, node, since, half_as_float=half_as_float))
+                not self.refusals(kernel, node, since, half_as_float=half_as_float)
                 for kernel in self.covering(provider, node, since)
             )
         return self._has_kernel[key]
@@ -178,11 +173,7 @@ class Registry:
         """The provider's kernels for this schema version, whatever the types."""
         return (kernel for kernel in self.kernels(provider, *node.identity) if kernel.covers(since))
 
-    def refusals(self, kernel: Kernel, node: Node, since: int, *, half_as_float: bool = False) -> Iterator[str]:
-        """Element types of this node that the kernel does not take."""
-        return iter(self._refused(kernel, node, since, half_as_float=half_as_float))
-
-    def _refused(
+    def refusals(
         self, kernel: Kernel, node: Node, since: int, *, half_as_float: bool = False
     ) -> dict[str, frozenset[str]]:
         """Element types of this node that the kernel does not take, with those that it takes in their place."""
@@ -206,7 +197,7 @@ class Registry:
         since = self.since(*node.identity, node.version)
         if since is None:
             return ""
-        kernels = [self._refused(kernel, node, since) for kernel in self.covering(provider, node, since)]
+        kernels = [self.refusals(kernel, node, since) for kernel in self.covering(provider, node, since)]
         nearest = min(kernels, key=len, default={})
         return " and ".join(
             f"{first_few(sorted(allowed))} in place of {kind}" for kind, allowed in nearest.items()
@@ -263,8 +254,7 @@ class Registry:
 def registry(release: str | None = None) -> Registry:
     """The registry of a release of ONNX Runtime; of the newest one that is known where none is named.
 
-    Args:
-        release: ``1.29.0``, or ``1.29`` for the newest of its patches that is known.
+    ``1.29`` is the newest of its patches that is known.
 
     Raises:
         UsageError: Its registry is not known.
@@ -314,16 +304,13 @@ def refusal(node: Node, *, provider: Provider = "cuda", known: Registry | None =
     best = known.newest_opset_with_kernel(provider, node)
     remedy = f"; has one at opset {best}" if best is not None else ""
     if not covering:
+        types = ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
         sentence = f"no {name} kernel for {node.op_type} since opset {since}"
-        return "no-kernel-for-opset", sentence + (remedy or f" with {_types_of(node)}")
+        return "no-kernel-for-opset", sentence + (remedy or f" with {types}")
     refused = sorted({kind for kernel in covering for kind in known.refusals(kernel, node, since)})
     allowed = sorted({kind for kernel in covering for kinds in kernel.types.values() for kind in kinds})
     sentence = f"no {name} kernel for {node.op_type} with {', '.join(refused)} at opset {node.version}"
     return "no-kernel-for-type", sentence + (remedy or f"; the kernel takes {', '.join(allowed)}")
-
-
-def _types_of(node: Node) -> str:
-    return ", ".join(dict.fromkeys(type_name(tensor.dtype) for tensor in node.present_inputs))
 
 
 def _types(tensors: Sequence[Tensor | None]) -> tuple[str | None, ...]:

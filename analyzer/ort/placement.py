@@ -44,11 +44,9 @@ def place(
 ) -> Placement:
     """Predicts the placement of every operator and every copy; shapes may be open.
 
-    Args:
-        graph: The exported graph.
-        simplified: What level 1 of a release leaves of it, which is then placed by the same release; worked
-            out for the newest one that is known where it is None.
-        annotated: Indices of operators that carry the session's annotation for the CPU, with their bodies.
+    ``simplified``, what level 1 of a release leaves of the graph, is placed by the same release; the newest one
+    that is known where it is None. Operators with indices in ``annotated`` carry the session's annotation for
+    the CPU, with their bodies.
 
     Returns:
         One entry per operator of the graph; copies in execution order. ``fails`` says why ONNX Runtime
@@ -59,7 +57,7 @@ def place(
     bodies = tuple(_bodies(graph, simplified, annotated))
     placed = tuple(_by_operator(graph, expanded, verdicts, simplified))
     left = {expanded.owners[index]: placed[expanded.owners[index]] for index in verdicts}
-    integers = quantized_copies(graph, simplified, left)
+    taken, biases = quantized_copies(graph, simplified, left)
     failures = [
         *_failures(expanded.graph, verdicts, simplified.release),
         *((body.placement.fails, body.placement.lacks) for body in bodies if body.placement.fails),
@@ -68,10 +66,10 @@ def place(
         **{body.operator: body.placement.cpu_fails for body in bodies if body.placement.cpu_fails},
         **dict(_failures_on_cpu(expanded, verdicts, simplified.release)),
     }
-    moved = {index: _TAKEN for index in verdicts if expanded.owners[index] in integers.taken}
+    moved = {index: _TAKEN for index in verdicts if expanded.owners[index] in taken}
     return Placement(
         nodes=placed,
-        copies=(*_copies(expanded, {**verdicts, **moved}, simplified), *integers.biases),
+        copies=(*_copies(expanded, {**verdicts, **moved}, simplified), *biases),
         # What only one of the devices fails by is said first: without it there still is no session.
         fails=next((why for why, lacks in sorted(failures, key=lambda one: bool(one[1]))), ""),
         lacks=tuple(dict.fromkeys(name for _, lacks in failures for name in lacks))
@@ -378,8 +376,7 @@ class ReleasePlacement:
 def placements_by_release(graphs: Mapping[int, Graph]) -> tuple[ReleasePlacement, ...]:
     """How each known release places a model, the oldest first, at each opset in rising order.
 
-    Args:
-        graphs: The model by the opset that it is written in.
+    ``graphs`` are the model by the opset that it is written in.
     """
     return tuple(
         _placement(opset, graphs[opset], registry(release))

@@ -16,7 +16,6 @@ a folder of its own, ``qdq_transformer/`` there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from analyzer.graph import Graph
 from analyzer.ort.execution import Copy, NodePlacement
@@ -132,25 +131,15 @@ def _inserted_before(graph: Rewriting, executed: ExecutedNode) -> Iterator[Execu
             yield from _inserted_before(graph, before)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuantizedCopies:
-    """What is copied otherwise.
-
-    Attributes:
-        taken: Indices of operators that became part of a kernel on the other device.
-        biases: Copies of what is dequantised on the CPU for the GPU.
-    """
-
-    taken: frozenset[int] = frozenset()
-    biases: tuple[Copy, ...] = ()
-
-
 def quantized_copies(
     graph: Graph, simplified: Simplified, placed: Mapping[int, NodePlacement]
-) -> QuantizedCopies:
-    """The changes, from where each operator is placed by itself."""
+) -> tuple[set[int], list[Copy]]:
+    """Return operators that became part of a kernel on the other device, and the copies of biases for the GPU.
+
+    Those are dequantised on the CPU. Both follow from where each operator is placed by itself.
+    """
     if not has_quantization(graph):
-        return QuantizedCopies()
+        return set(), []
     groups = {
         node.index: Fused(op_type=node.op_type, members=[node.index], provider=placed[node.index].provider)
         for node in graph.nodes
@@ -178,7 +167,7 @@ def quantized_copies(
                     consumers=tuple(sorted(reader.members)[:1]),
                 )
             )
-    return QuantizedCopies(taken=frozenset(taken), biases=tuple(biases))
+    return taken, biases
 
 
 # double_qdq_pairs_remover.cc
@@ -224,10 +213,6 @@ def transpose_weights(graph: Rewriting) -> None:
 _PROPAGATING = frozenset({"MaxPool", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice"})
 
 
-def _moves(executed: ExecutedNode) -> bool:
-    return executed.op_type in _PROPAGATING
-
-
 # ``PropagateDQForward``
 def propagate_forward(graph: Rewriting) -> bool:
     """A DQ before an operator that moves data is repeated behind it, with a Q before it."""
@@ -239,7 +224,7 @@ def propagate_forward(graph: Rewriting) -> bool:
         waiting = [edge[0]]
         while waiting:
             mover = waiting.pop()
-            if not _moves(mover) or mover.writes[0] is None:
+            if mover.op_type not in _PROPAGATING or mover.writes[0] is None:
                 continue
             edges = [edge for edge in graph.edges(mover) if edge[0].op_type != QUANTIZE]
             to_output = mover.writes[0] in graph.outputs
@@ -259,7 +244,7 @@ def propagate_backward(graph: Rewriting) -> bool:
         if not has_scalars(graph, quantize):
             continue
         mover = graph.producer(quantize.reads[0])
-        while mover is not None and _moves(mover) and graph.only_edge(mover) is not None:
+        while mover is not None and mover.op_type in _PROPAGATING and graph.only_edge(mover):
             source = graph.producer(mover.reads[0])
             if source is None:
                 if mover.reads[0] is None or list(graph.readers.get(mover.reads[0], ())) != [(mover, 0)]:
@@ -387,8 +372,7 @@ def signed_to_unsigned(graph: Rewriting) -> None:
         edge = graph.only_edge(quantize)
         if quantize.provider != "cpu" or edge is None or edge[0].op_type != DEQUANTIZE:
             continue
-        zero_points = [scalar(graph, input_of(executed, 2)) for executed in (quantize, edge[0])]
-        first, second = zero_points
+        first, second = (scalar(graph, input_of(executed, 2)) for executed in (quantize, edge[0]))
         if first is None or second is None or first.dtype.name != "int8" or second.dtype.name != "int8":
             continue
         if first is not second and not equal_values(first, second):

@@ -8,7 +8,7 @@ operators it is asked about in ``qdq_selector_action_transformer.cc``. ``is_int8
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -47,12 +47,15 @@ class _Around:
             producer = graph.producer(name, DEQUANTIZE)
             if producer is not None and producer not in self.before:
                 self.before.append(producer)
-        self.clip = _limiter(graph, executed)
-        last = self.clip or executed
         self.edges = [
             edge for position in range(len(executed.writes)) for edge in graph.edges(executed, position)
         ]
-        edges = graph.edges(last) if self.clip else self.edges
+        self.clip: ExecutedNode | None = None
+        if len(self.edges) == 1 and self.edges[0][0].op_type in ("Relu", "Clip"):
+            limiter = self.edges[0][0]
+            alone = len(graph.edges(limiter)) == 1 and not graph.gives_output(limiter)
+            self.clip = limiter if alone else None
+        edges = graph.edges(self.clip) if self.clip else self.edges
         self.behind = [reader for reader, position in edges if reader.op_type == QUANTIZE and position == 0]
         self.possible = self.clip is None or (
             len(self.behind) == 1 and _is_redundant(graph, self.clip, self.behind[0])
@@ -85,12 +88,11 @@ class _Around:
         """``NodeGroup::CanCreateNodeGroup``: each DQ is read by this node alone, once."""
         return all(self.graph.only_edge(each) is not None for each in self.before)
 
-    def becomes(self, op_type: str, *, before: Iterable[ExecutedNode] | None = None) -> bool:
+    def becomes(self, op_type: str) -> bool:
         """Makes one node of all of them."""
         graph, executed = self.graph, self.executed
-        taken = list(self.before if before is None else before)
         executed.op_type = op_type
-        for each in taken:
+        for each in self.before:
             slot = next(position for position, name in enumerate(executed.reads) if name == each.writes[0])
             source = each.reads[0]
             executed.members += each.members
@@ -108,14 +110,6 @@ class _Around:
             graph.remove(each)
             graph.write_instead(executed, slot, result)
         return True
-
-
-def _limiter(graph: Rewriting, executed: ExecutedNode) -> ExecutedNode | None:
-    edges = [edge for position in range(len(executed.writes)) for edge in graph.edges(executed, position)]
-    if len(edges) != 1 or edges[0][0].op_type not in ("Relu", "Clip"):
-        return None
-    clip = edges[0][0]
-    return clip if len(graph.edges(clip)) == 1 and not graph.gives_output(clip) else None
 
 
 # ``IsClipMadeRedundantByQ`` of qdq_util.cc
@@ -182,11 +176,7 @@ def _without_both(*, wide: bool, positive: bool = False) -> _Selector:
             return False
         # microsoft/onnxruntime#28414: what lies between two integers is not what lies between what they stand
         # for.
-        if (
-            executed.op_type == "Resize"
-            and node is not None
-            and node.attributes.get("mode", "nearest") != "nearest"
-        ):
+        if executed.op_type == "Resize" and node and node.attributes.get("mode", "nearest") != "nearest":
             return False
         around = _Around(graph, executed)
         if around.clip is not None or not around.forms_group(1) or not around.behind:

@@ -23,10 +23,8 @@ class ExecutedNode:
     """A node that would be executed.
 
     Attributes:
-        op_type: Its type.
         operator: The one that it mainly stands for; None of one that was inserted.
         members: Indices of the operators that it stands for; none of one that was inserted.
-        provider: Where it runs.
         reads: Names of the tensors that it reads, by position; None where one is absent.
         writes: Names of the tensors that it writes.
         alive: Whether it still is in the graph.
@@ -239,8 +237,7 @@ def has_scalars(graph: Rewriting, executed: ExecutedNode) -> bool:
 def quantize_alike(graph: Rewriting, one: ExecutedNode, other: ExecutedNode) -> bool:
     """Whether two nodes quantise alike: constant scales and zero points of one element, which are equal."""
     for position in (1, 2):
-        tensors = [scalar(graph, input_of(executed, position)) for executed in (one, other)]
-        first, second = tensors
+        first, second = (scalar(graph, input_of(executed, position)) for executed in (one, other))
         if first is None or second is None or first.dtype != second.dtype:
             return False
         if first is not second and not equal_values(first, second):

@@ -103,9 +103,6 @@ class LevelOne:
     def nodes(self, placement: Placement) -> dict[str, Provider]:
         """Where a session puts every node that it has a name for.
 
-        Args:
-            placement: Of the graph's operators.
-
         Returns:
             The provider by node name, those inside of bodies included. Nodes that ONNX Runtime makes of a
             function's definition have no name.

@@ -76,7 +76,9 @@ def simplify(graph: Graph, release: Registry | None = None) -> Simplified:
             if first is not None:
                 removed.add(node.index)
                 twins[node.index] = first.index
-                _replace(node, first, alias)
+                for repeated, original in zip(node.outputs, first.outputs, strict=True):
+                    if repeated is not None and original is not None:
+                        alias[repeated.name] = alias.get(original.name, original.name)
     written = tuple(tensor for index in sorted(folded) for tensor in graph.nodes[index].present_outputs)
     return Simplified(
         folded=frozenset(folded),
@@ -101,12 +103,6 @@ def _equal_before(
     if first is node or any(tensor.name in outputs for tensor in node.present_outputs):
         return None
     return first
-
-
-def _replace(node: Node, first: Node, alias: dict[str, str]) -> None:
-    for repeated, original in zip(node.outputs, first.outputs, strict=True):
-        if repeated is not None and original is not None:
-            alias[repeated.name] = alias.get(original.name, original.name)
 
 
 def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
@@ -215,10 +211,6 @@ def _undone(graph: Graph, node: Node, alias: Mapping[str, str], removed: set[int
     return {before.index} if not others else set()
 
 
-def _dropout(node: Node) -> bool:
-    return not in_training(node) and node.output(1) is None
-
-
 def _same_type(node: Node) -> bool:
     source, target = node.input(0), node.output(0)
     return source is not None and target is not None and source.dtype == target.dtype
@@ -259,7 +251,7 @@ _END = 2**63 - 1  # INT64_MAX, which PyTorch writes for an open end
 _EVEN_WHAT_IS_FED = ("Identity", "Cast", "Dropout")  # the others stay where they read a graph input
 _PASSES_ON: dict[str, Callable[[Node], bool]] = {
     "Identity": lambda _: True,  # identity_elimination.cc
-    "Dropout": _dropout,  # dropout_elimination.cc
+    "Dropout": lambda node: not in_training(node) and node.output(1) is None,  # dropout_elimination.cc
     "Cast": _same_type,  # cast_elimination.cc
     "Expand": _same_shape,  # expand_elimination.cc
     "Slice": _whole,

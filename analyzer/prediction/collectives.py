@@ -150,7 +150,6 @@ class Scaled:
     """A step on several GPUs.
 
     Attributes:
-        gpus: How many.
         step: Time of a step, with all to none of the possible overlap as its interval.
         communication_s: The sum's own time; its interval widens the step's.
         exposed_s: What of it the step waits for.

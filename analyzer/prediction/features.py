@@ -630,19 +630,16 @@ def _pool(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     if node.op_type == "MaxUnpool":  # what is read is placed among zeros
         return [replace(base, kind=Kind.POOL, elements=elements_of(source))]
     if node.op_type == "RoiAlign":
-        return [_aligned(node, base)]
+        # Each value is sampled at several places; without a ratio the boxes decide at how many.
+        ratio = int(node.attributes.get("sampling_ratio", 0))
+        samples = float(max(1, ratio or _UNKNOWN_RATIO) ** 2)
+        spread = base.spread if ratio else _SPREAD_OF_BOXES
+        return [replace(base, kind=Kind.POOL, taps=samples, spread=spread)]
     pool = replace(base, kind=Kind.POOL, taps=float(taps))
     if base.op != "GridSample" or source is None or not source.shape or not source.shape[1]:
         return [pool]
     # Where each position is sampled is worked out before the channels are.
     return [pool, Piece(kind=Kind.VECTOR, op="GridSamplePlan", elements=base.elements / source.shape[1])]
-
-
-def _aligned(node: Node, base: Piece) -> Piece:
-    """RoiAlign samples each value at several places; without a ratio the boxes decide at how many."""
-    ratio = int(node.attributes.get("sampling_ratio", 0))
-    pool = replace(base, kind=Kind.POOL, taps=float(max(1, ratio or _UNKNOWN_RATIO) ** 2))
-    return pool if ratio else replace(pool, spread=_SPREAD_OF_BOXES)
 
 
 _UNKNOWN_RATIO, _SPREAD_OF_BOXES = 3, 9.0
@@ -712,10 +709,7 @@ def _attention(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     rest = max(0.0, float(2 * (cost.macs or 0)) - 2 * each)
     each_time = replace(base, kind=Kind.MATMUL, flops=each, read=base.read / 2, weights=0.0, fixed_weights=0.0,
                         batch=heads, m=queries)  # fmt: skip
-    parts = [
-        replace(each_time, written=0.0, fixed=0.0, n=keys, k=width),
-        replace(each_time, n=width, k=keys),
-    ]
+    parts = [replace(each_time, written=0.0, fixed=0.0, n=keys, k=width), replace(each_time, n=width, k=keys)]
     if rest > each * 1e-6:
         parts += _fallback_product(node, Cost(flops=int(rest), macs=int(rest / 2)), replace(base, flops=rest))
     if node.attributes.get("is_causal") and node.domain == DEFAULT_DOMAIN:

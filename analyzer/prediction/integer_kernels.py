@@ -125,8 +125,7 @@ class IntegerShapes:
         tap_s = self._tap_s["stem3x3s2" if name.startswith("stem") else "3x3few"]
         gathered = np.where(taps > 1, taps * tap_s, 0.0)
         seconds = filled * products * self._product_s + filters * self._result_s + gathered
-        each: Floats = seconds / np.maximum(filters * products, 1.0)
-        return each
+        return seconds / np.maximum(filters * products, 1.0)
 
     def _position_s(self, name: str) -> float | None:
         """Seconds for all filters at one position of a probe."""

@@ -42,7 +42,6 @@ class LayoutCopies:
     """The copies between layouts that a session makes.
 
     Attributes:
-        copies: One by one.
         values: All that is written near blocks: what is in blocks follows from their shapes.
     """
 

@@ -53,12 +53,7 @@ def width_of(node: Node, loop: str) -> float:
     target, source = node.output(0), node.input(0)
     written = target is not None and target.dtype.name != "bool" and node.op_type not in ("ArgMax", "ArgMin")
     moved = target if written else source
-    if (
-        moved is None
-        or moved.dtype.bits is None
-        or node.domain == CLASSICAL_DOMAIN
-        or loop.startswith(_OWN_TYPES)
-    ):
+    if not moved or moved.dtype.bits is None or node.domain == CLASSICAL_DOMAIN or loop.startswith(_OWN_TYPES):
         return 1.0
     if loop.endswith(tuple(_SUFFIXES.values())):
         return moved.dtype.bits / _WIDE if loop in _MEASURED_WIDE else 1.0
@@ -166,9 +161,7 @@ def _resize(node: Node, source: Tensor) -> str:
         down = math.prod(size or 1 for size in results) < math.prod(size or 1 for size in sizes)
         return "ResizeCubicDown" if down else "ResizeCubic"
     if mode != "nearest":
-        if source.dtype.bits == _BYTE:
-            return "ResizeLinearAnywhere"
-        if node.attributes.get("antialias") or len(sizes) == _IMAGE:
+        if source.dtype.bits != _BYTE and (node.attributes.get("antialias") or len(sizes) == _IMAGE):
             last = len(sizes) == _IMAGE and bool(scaled) and scaled[-1] < len(sizes) - 1
             return "ResizeLinearLast" if last else "ResizeLinear"
         return "ResizeLinearAnywhere"
@@ -265,10 +258,8 @@ _ALONG = frozenset({"GatherElements", "Scatter", "ScatterElements"})
 
 
 def _along(node: Node, first: Tensor) -> str:
-    rank = first.rank or 0
-    axis = int(node.attributes.get("axis", 0))
     name = "ScatterElements" if node.op_type == "Scatter" else node.op_type
-    return name if rank and axis % rank == rank - 1 else f"{name}Outer"
+    return name if _is_last(node.attributes.get("axis", 0), first) else f"{name}Outer"
 
 
 def _power(exponent: Tensor | None) -> str:

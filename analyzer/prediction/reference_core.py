@@ -72,8 +72,7 @@ def gain(alone_s: npt.NDArray[np.float64], threads: int) -> npt.NDArray[np.float
     """How much faster so many threads make an operator that takes ``alone_s`` on one."""
     useful = np.clip(alone_s / _GRAIN_S, 1.0, threads)
     serial = _SERIAL * np.clip(_SERIAL_WORK_S / np.maximum(alone_s, 1e-9), 0.0, 1.0) ** _SERIAL_EXPONENT
-    faster: npt.NDArray[np.float64] = useful / (1.0 + serial * (useful - 1.0))
-    return faster
+    return useful / (1.0 + serial * (useful - 1.0))
 
 
 @lru_cache(maxsize=256)

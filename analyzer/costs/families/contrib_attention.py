@@ -404,12 +404,8 @@ def _embedding_rows(node: Node) -> Mapping[int, int]:
     tokens = elements(node.inputs[0])
     sequence = dims(node.inputs[0])[-1]
     positions = tokens if node.op_type == "EmbedLayerNormalization" and node.input(8) is not None else sequence
-    read = {}
-    for position, rows in ((2, tokens), (3, positions), (4, tokens)):
-        table = node.input(position)
-        if table is not None:
-            read[position] = rows_read(table, rows)
-    return read
+    looked_up = ((2, tokens), (3, positions), (4, tokens))
+    return {position: rows_read(table, rows) for position, rows in looked_up if (table := node.input(position))}
 
 
 @rule("QEmbedLayerNormalization", domain=CONTRIB)

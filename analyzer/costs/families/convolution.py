@@ -7,10 +7,9 @@ from math import prod
 from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import dims, elements, out
 from analyzer.costs.families.elementwise import activation
-from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC
+from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC, per_input
 from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
 
@@ -50,21 +49,17 @@ def fused_conv(node: Node) -> Cost:
 
     And the activation's FLOPs.
     """
-    return _fused(node)
-
-
-@rule("Conv", domain=NCHWC)
-def nchwc_conv(node: Node) -> Cost:
-    """As FusedConv, on blocked channels; channels that fill up a block count."""
-    return _fused(node)
-
-
-def _fused(node: Node) -> Cost:
     outputs = out(node)
     # X, W, B and Z, which is added (onnxruntime/core/graph/contrib_ops/contrib_defs.cc, FusedConv).
     each = (node.input(2) is not None) + (node.input(3) is not None)
     each += activation(node.attributes.get("activation", ""))
     return product(node, outputs * taps(node), each * outputs)
+
+
+@rule("Conv", domain=NCHWC)
+def nchwc_conv(node: Node) -> Cost:
+    """As FusedConv, on blocked channels; channels that fill up a block count."""
+    return fused_conv(node)
 
 
 @rule("ConvTranspose")
@@ -141,7 +136,4 @@ def word_conv_embedding(node: Node) -> Cost:
     return product(node, sums * prod(kernel), 3 * sums)
 
 
-@rule("Col2Im")
-def col2im(node: Node) -> Cost:
-    """1 * inputs: each element of a block is added to its place."""
-    return cost(node, flops=elements(node.inputs[0]))
+per_input({"Col2Im": (1, "each element of a block is added to its place.")}, family=__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from analyzer.costs.cost import ZERO, Cost
 from analyzer.costs.dimensions import dims, out, value
 from analyzer.costs.families.control_flow import times
-from analyzer.costs.families.per_element import CONTRIB, per_output
+from analyzer.costs.families.per_element import CONTRIB, moves, per_output
 from analyzer.costs.registry import count_graph, rule
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
@@ -57,10 +57,7 @@ per_output(
 )
 
 
-@rule("MurmurHash3", domain=CONTRIB)
-def murmur_hash(node: Node) -> Cost:
-    """0 FLOPs; integer hashing of bytes, read and written once."""
-    return cost(node, flops=0)
+moves({"MurmurHash3": "integer hashing of bytes, read and written once."}, family=__name__, domain=CONTRIB)
 
 
 @rule("NGramHashMapping", "VarlenNGramHashMapping", domain=CONTRIB)

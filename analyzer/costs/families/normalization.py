@@ -30,6 +30,9 @@ per_output(
 )
 per_input({"LpNormalization": (3, "power, sum, divide")}, family=__name__)
 per_output(
+    {"BatchNormalization": (2, "scale and shift, made of the four vectors once.")}, family=__name__, domain=NHWC
+)
+per_output(
     {
         "BiasSoftmax": (SOFTMAX + 1, "bias; maximum, subtract, exp, sum, divide"),
         "GatedRMSNorm": (RMS_NORM + 3, "square, sum, multiply, scale; the gate's sigmoid and two products"),
@@ -47,12 +50,6 @@ def batch_normalization(node: Node) -> Cost:
     averages are one number a channel and left out.
     """
     return cost(node, flops=(8 if in_training(node) else 2) * out(node))
-
-
-@rule("BatchNormalization", domain=NHWC)
-def nhwc_batch_normalization(node: Node) -> Cost:
-    """2 * outputs: scale and shift, made of the four vectors once."""
-    return cost(node, flops=2 * out(node))
 
 
 @rule("LayerNormalization")

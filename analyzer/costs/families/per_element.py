@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import elements, out
@@ -20,13 +21,13 @@ Table = Mapping[str, tuple[int, str]]
 def per_output(table: Table, *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
     """Registers operators that cost a number of FLOPs an element of their first output."""
     for op_type, (each, why) in table.items():
-        _add(op_type, domain, _of_output(each), f"{each} * outputs: {why}", family)
+        _add(op_type, domain, partial(_of_output, each), f"{each} * outputs: {why}", family)
 
 
 def per_input(table: Table, *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
     """Registers operators that cost a number of FLOPs an element of their first input."""
     for op_type, (each, why) in table.items():
-        _add(op_type, domain, _of_input(each), f"{each} * inputs: {why}", family)
+        _add(op_type, domain, partial(_of_input, each), f"{each} * inputs: {why}", family)
 
 
 def moves(table: Mapping[str, str], *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
@@ -47,15 +48,9 @@ def _add(op_type: str, domain: str, count: Counts, formula: str, family: str) ->
     )
 
 
-def _of_output(each: int) -> Counts:
-    def count(node: Node) -> Cost:
-        return cost(node, flops=each * out(node))
-
-    return count
+def _of_output(each: int, node: Node) -> Cost:
+    return cost(node, flops=each * out(node))
 
 
-def _of_input(each: int) -> Counts:
-    def count(node: Node) -> Cost:
-        return cost(node, flops=each * elements(node.inputs[0]))
-
-    return count
+def _of_input(each: int, node: Node) -> Cost:
+    return cost(node, flops=each * elements(node.inputs[0]))

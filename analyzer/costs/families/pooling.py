@@ -49,10 +49,7 @@ def lp_pool(node: Node) -> Cost:
 
 
 # The one division for each output of an average is left out: it is one beside H * W additions.
-_GLOBAL = {
-    "GlobalAveragePool": (1, "one addition each"),
-    "GlobalMaxPool": (1, "one comparison each"),
-}
+_GLOBAL = {"GlobalAveragePool": (1, "one addition each"), "GlobalMaxPool": (1, "one comparison each")}
 per_input({**_GLOBAL, "GlobalLpPool": (2, "power and sum")}, family=__name__)
 per_input(_GLOBAL, family=__name__, domain=NHWC)
 per_input(_GLOBAL, family=__name__, domain=NCHWC)

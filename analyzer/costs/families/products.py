@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from math import prod
 
@@ -216,12 +217,7 @@ def _parsed(equation: str, shapes: Sequence[Sequence[int]]) -> tuple[list[Labels
 
 
 def _tokens(term: str) -> list[str]:
-    tokens = []
-    while term:
-        token = "..." if term.startswith("...") else term[0]
-        tokens.append(token)
-        term = term[len(token) :]
-    return tokens
+    return re.findall(r"\.\.\.|.", term, re.DOTALL)
 
 
 def _labels(term: str, rank: int) -> Labels:

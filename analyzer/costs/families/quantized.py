@@ -13,7 +13,7 @@ from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import dims, elements, out
 from analyzer.costs.families.convolution import taps
 from analyzer.costs.families.normalization import LAYER_NORM, SOFTMAX
-from analyzer.costs.families.per_element import CONTRIB, per_output
+from analyzer.costs.families.per_element import CONTRIB, per_input, per_output
 from analyzer.costs.families.pooling import window
 from analyzer.costs.families.products import depth, product
 from analyzer.costs.registry import rule
@@ -24,6 +24,10 @@ from analyzer.graph import Node
 QUANTIZE = 3
 DEQUANTIZE = 2
 
+per_input(
+    {"DynamicQuantizeLinear": (2 + QUANTIZE, "minimum, maximum, divide, round, add the zero point.")},
+    family=__name__,
+)
 per_output({"QuantizeLinear": (QUANTIZE, "divide, round, add the zero point")}, family=__name__)
 per_output(
     {
@@ -52,12 +56,6 @@ per_output(
 def dequantize(node: Node) -> Cost:
     """2 * outputs (subtract the zero point, multiply), 1 * outputs without a zero point."""
     return cost(node, flops=(DEQUANTIZE - (node.input(2) is None)) * out(node))
-
-
-@rule("DynamicQuantizeLinear")
-def dynamic_quantize(node: Node) -> Cost:
-    """5 * inputs: minimum, maximum, divide, round, add the zero point."""
-    return cost(node, flops=(2 + QUANTIZE) * elements(node.inputs[0]))
 
 
 @rule("QLinearMatMul")

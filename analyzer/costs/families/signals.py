@@ -6,7 +6,7 @@ from math import ceil, log2, prod
 
 from analyzer.costs.cost import Cost
 from analyzer.costs.dimensions import dims, elements, out, value
-from analyzer.costs.families.per_element import CONTRIB, per_output
+from analyzer.costs.families.per_element import CONTRIB, per_input, per_output
 from analyzer.costs.registry import rule
 from analyzer.costs.traffic import cost
 from analyzer.graph import Node
@@ -26,6 +26,9 @@ per_output(
         "Bernoulli": (2, "one draw, one comparison"),
     },
     family=__name__,
+)
+per_input(
+    {"DynamicTimeWarping": (3, "two comparisons and a sum for each cell.")}, family=__name__, domain=CONTRIB
 )
 
 
@@ -83,9 +86,3 @@ def multinomial(node: Node) -> Cost:
     """3 * inputs (maximum, exp, sum) and, for each sample, a draw and a search of log2(classes)."""
     classes = dims(node.inputs[0])[-1]
     return cost(node, flops=3 * elements(node.inputs[0]) + out(node) * (1 + ceil(log2(max(classes, 1)))))
-
-
-@rule("DynamicTimeWarping", domain=CONTRIB)
-def dynamic_time_warping(node: Node) -> Cost:
-    """3 * inputs: two comparisons and a sum for each cell."""
-    return cost(node, flops=3 * elements(node.inputs[0]))

@@ -68,13 +68,13 @@ def warm_up(call: TimedCall, budget: Budget, *, clock: Clock = time.perf_counter
     return samples
 
 
-def settle(call: TimedCall, run_s: float, *, clock: Clock = time.perf_counter) -> int:
+def settle(call: TimedCall, run_s: float) -> int:
     """Wait until the session that ran before no longer disturbs; returns the calls that this took."""
     rest()
     if run_s > _LONG_S:
         return 0
-    begin, calls = clock(), 0
-    while calls == 0 or clock() - begin < _SETTLE_S:
+    begin, calls = time.perf_counter(), 0
+    while calls == 0 or time.perf_counter() - begin < _SETTLE_S:
         call()
         calls += 1
     return calls
@@ -112,7 +112,8 @@ def timed_runs(
             now = clock()
             if tick is not None and now - last_tick > 0.1:
                 last_tick = now
-                tick(_used(len(samples), budget, now - begin))
+                used = (now - begin) / max(budget.seconds, 1e-9)
+                tick(min(1.0, used if budget.runs is None else len(samples) / max(budget.runs, 1)))
     return samples
 
 
@@ -132,12 +133,6 @@ def _done(samples: Sequence[float], budget: Budget, elapsed: float) -> bool:
 def is_enough(samples: Sequence[float]) -> bool:
     """Whether the median is known to half a percent."""
     return len(samples) >= _ENOUGH_RUNS and relative_error(samples) < _ENOUGH_ERROR
-
-
-def _used(count: int, budget: Budget, elapsed: float) -> float:
-    if budget.runs is not None:
-        return min(1.0, count / max(budget.runs, 1))
-    return min(1.0, elapsed / max(budget.seconds, 1e-9))
 
 
 def relative_error(samples: Sequence[float]) -> float:

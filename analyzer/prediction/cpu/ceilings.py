@@ -36,12 +36,10 @@ class CpuCeilings:
 
     Attributes:
         values: By key of ``devices.calibration``.
-        threads: Intra-op threads.
         table: The number of threads in the keys of operators.
         scale: What fewer threads than ``table`` keep of its rates; 1 where there are as many.
         modelled: Whether what threads gain is modelled, not measured.
         dispatch_s: Cost of one more node.
-        precision: What is computed in.
         width: Half-width of the interval, as a factor.
     """
 
@@ -91,8 +89,7 @@ def copy_rate(at: CpuCeilings, nbytes: Floats, threads: int | None = None) -> Fl
     """Bytes per second of a copy by the bytes it touches; by all threads where none are named."""
     sizes, rates = tables(at.values).copies(threads or (at.threads if at.modelled else at.table))
     logarithms: Floats = np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)
-    rate: Floats = np.exp(logarithms) * (at.scale if threads is None else 1.0)
-    return rate
+    return np.exp(logarithms) * (at.scale if threads is None else 1.0)
 
 
 def read_rate(at: CpuCeilings, nbytes: Floats) -> Floats | None:
@@ -101,5 +98,4 @@ def read_rate(at: CpuCeilings, nbytes: Floats) -> Floats | None:
     if measured is None:
         return None
     sizes, rates = measured
-    rate: Floats = np.exp(np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)) * at.scale
-    return rate
+    return np.exp(np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)) * at.scale

@@ -118,8 +118,7 @@ _BLOCK, _PROBE_SIDE, _RIM = 16.0, 56.0, 6.0
 
 def _blocks(channels: Floats) -> Floats:
     """Channels rounded up to whole blocks, over the channels."""
-    filled: Floats = np.ceil(np.maximum(channels, 1.0) / _BLOCK) * _BLOCK / np.maximum(channels, 1.0)
-    return filled
+    return np.ceil(np.maximum(channels, 1.0) / _BLOCK) * _BLOCK / np.maximum(channels, 1.0)
 
 
 _FAR_PLANES = (14.0, 56.0)

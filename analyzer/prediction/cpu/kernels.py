@@ -45,11 +45,9 @@ def tree_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings)
     if at.modelled:
         return alone
     if many is not None:
-        shared: Floats = steps * far * many / at.scale
-        return shared
+        return steps * far * many / at.scale
     useful = np.minimum(at.threads, np.maximum(work["m"][chosen], 1.0))
-    seconds: Floats = np.where(alone < PARALLEL_S, alone, alone / useful)
-    return seconds
+    return np.where(alone < PARALLEL_S, alone, alone / useful)
 
 
 def _step_of_tree(at: CpuCeilings, threads: int, steps: Floats) -> Floats | None:
@@ -59,8 +57,7 @@ def _step_of_tree(at: CpuCeilings, threads: int, steps: Floats) -> Floats | None
         return None
     order = np.argsort(points[0][:, 0])
     measured, times = points[0][order, 0], points[1][order]
-    seconds: Floats = np.exp(np.interp(np.log2(np.maximum(steps, 1.0)), measured, times))
-    return seconds
+    return np.exp(np.interp(np.log2(np.maximum(steps, 1.0)), measured, times))
 
 
 # Steps of a recurrence on a CPU, one after the other.

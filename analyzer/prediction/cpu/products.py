@@ -67,8 +67,7 @@ def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilin
 
 def _panels(columns: Floats) -> Floats:
     """Columns rounded up to whole panels, over the columns: 1 to 16 take the same time, 17 twice that."""
-    filled: Floats = np.ceil(np.maximum(columns, 1.0) / _PANEL) * _PANEL / np.maximum(columns, 1.0)
-    return filled
+    return np.ceil(np.maximum(columns, 1.0) / _PANEL) * _PANEL / np.maximum(columns, 1.0)
 
 
 # Columns of the second factor that MLAS packs beside each other (onnxruntime/core/mlas/lib/sgemm.cpp,
@@ -113,8 +112,7 @@ def _rates(at: CpuCeilings, family: str, shapes: Floats) -> Floats:
     if near is None:
         return np.full(len(shapes), 1e10)
     weight, _, rates = near
-    mean: Floats = np.exp(weight @ rates)
-    return mean
+    return np.exp(weight @ rates)
 
 
 def _neighbours(at: CpuCeilings, family: str, shapes: Floats) -> tuple[Floats, Floats, Floats] | None:

@@ -132,8 +132,7 @@ def _chained_row_s(row: float, each: float, lengths: Floats) -> Floats:
     known = (math.log(_SHORT_LENGTH), math.log(_LONG_LENGTH))
     element = np.interp(np.log(np.maximum(lengths, 1.0)), known, (row / _SHORT_LENGTH, each))
     shorter = row * (_ROW_SHARE + (1.0 - _ROW_SHARE) * lengths / _SHORT_LENGTH)
-    beside: Floats = np.where(lengths < _SHORT_LENGTH, shorter, lengths * element) - lengths * each
-    return beside
+    return np.where(lengths < _SHORT_LENGTH, shorter, lengths * element) - lengths * each
 
 
 # Elements of a row of the probes of short rows, and of a run that they copy.

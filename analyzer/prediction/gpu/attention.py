@@ -81,8 +81,7 @@ class Attentions:
     def keys(self) -> Floats:
         """Keys that the last query sees."""
         every = self.before + self.queries
-        found: Floats = np.where(self.window > 0, np.minimum(every, self.window), every)
-        return found
+        return np.where(self.window > 0, np.minimum(every, self.window), every)
 
     @property
     def pairs(self) -> Floats:
@@ -92,8 +91,7 @@ class Attentions:
         growing = np.clip(limit - self.before, 0.0, self.queries)
         full = np.where(np.isfinite(limit), (self.queries - growing) * np.minimum(limit, self.keys), 0.0)
         causal = growing * self.before + growing * (growing + 1) / 2 + full
-        found: Floats = np.where(self.causal, causal, self.queries * self.keys)
-        return found
+        return np.where(self.causal, causal, self.queries * self.keys)
 
     @property
     def cached(self) -> Floats:
@@ -168,8 +166,7 @@ def _tiled(calls: Attentions, at: TensorCores, c: AttentionConstants, pair: Floa
     # follow each other, however fast the cores are.
     key = _LEAST_TILE * pair + c.key_clocks / at.clock_hz
     longest = np.minimum(calls.keys + rows / heads, calls.before + calls.queries) * key
-    computing: Floats = np.hypot(spread, longest)
-    return computing
+    return np.hypot(spread, longest)
 
 
 def _decode(calls: Attentions, at: TensorCores, c: AttentionConstants) -> tuple[Floats, Bools, Floats]:
@@ -228,8 +225,7 @@ def _read_s(moved: Floats, kept: Floats, at: TensorCores, c: AttentionConstants)
     warm = 1.0 / (1.0 + ((moved + kept) / (c.cache_share * at.cache)) ** 4)
     near = moved / (c.cache * at.units * at.clock_hz)
     far = np.maximum(moved / (c.memory * at.bandwidth), near)
-    seconds: Floats = warm * near + (1.0 - warm) * far
-    return seconds
+    return warm * near + (1.0 - warm) * far
 
 
 def _floor(seconds: float, at: TensorCores) -> float:
@@ -237,5 +233,4 @@ def _floor(seconds: float, at: TensorCores) -> float:
 
 
 def _overlap(c: AttentionConstants, one: Floats, other: Floats) -> Floats:
-    both: Floats = (one**c.sharpness + other**c.sharpness) ** (1 / c.sharpness)
-    return both
+    return (one**c.sharpness + other**c.sharpness) ** (1 / c.sharpness)

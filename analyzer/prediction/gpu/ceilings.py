@@ -53,7 +53,6 @@ class GpuCeilings(TensorCores):
         near_cache: The part of it in which a unit finds what it has read: half, where the cache is in two
             partitions that both keep what their units read.
         reach: Bytes that the address translation covers; infinite where no lack of it was seen.
-        precision: What is computed in.
         width: Factor by which intervals widen, for figures that had to be replaced.
         unsteady: Factor by which the sustained rate differs between measurements of such a card.
     """

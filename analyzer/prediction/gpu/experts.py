@@ -63,8 +63,7 @@ def hit_experts(mixtures: Mixtures, constants: ExpertConstants) -> Floats:
     missed = (1.0 - np.minimum(1.0, mixtures.chosen / mixtures.experts)) ** mixtures.tokens
     spread = np.minimum(mixtures.experts, rows)
     at_random = mixtures.experts * (1.0 - missed) * constants.hit
-    found: Floats = np.maximum(1.0, np.where(mixtures.skewed > 0, np.minimum(spread, at_random), spread))
-    return found
+    return np.maximum(1.0, np.where(mixtures.skewed > 0, np.minimum(spread, at_random), spread))
 
 
 def expert_times(
@@ -93,5 +92,4 @@ def expert_times(
     moved = 2.0 * rows * 4.0 * (hidden + inner)
     # Part of it passes the cache alone.
     passed = np.maximum(0.3, overflow(moved, at.cache))
-    whole: Floats = time + constants.pass_share * moved / (at.bandwidth * tensor.memory) * passed
-    return whole
+    return time + constants.pass_share * moved / (at.bandwidth * tensor.memory) * passed

@@ -66,7 +66,6 @@ class KernelTimes:
     """Of each piece, without any launch.
 
     Attributes:
-        seconds: What it takes.
         computing: Whether computing (not memory) limits it.
         at_most: What it would take by the slower kernel that ONNX Runtime may choose.
         turning: The part of both in which its tensors are turned to channels last and back.
@@ -103,8 +102,7 @@ def least_times(work: Workload, at: GpuCeilings) -> Floats:
     """What no kernel undercuts: weights of products that no cache holds, at the sheet's bandwidth."""
     stored = work["weights"] * (at.precision.element_bytes / FLOAT_BYTES) + work["fixed_weights"]
     missed = stored * overflow(work.of_model(stored), at.cache)
-    seconds: Floats = np.where(work.kind == Kind.MATMUL, missed / at.bandwidth, 0.0) * work["repeats"]
-    return seconds
+    return np.where(work.kind == Kind.MATMUL, missed / at.bandwidth, 0.0) * work["repeats"]
 
 
 def chosen_by_library(work: Workload) -> Bools:
@@ -178,8 +176,7 @@ _RUNNING_SUMS, _RUNNING_READS = frozenset({"CumSum", "CumSumFirstAxis"}), 8.0
 def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
     """Seconds to pass so many bytes: what was just written comes from the cache if it fits."""
     share = overflow(rows.bytes, at.cache)
-    seconds: Floats = moved * (share / (at.bandwidth * at.stream) + (1.0 - share) / at.cache_bandwidth)
-    return seconds
+    return moved * (share / (at.bandwidth * at.stream) + (1.0 - share) / at.cache_bandwidth)
 
 
 def _pool(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
@@ -243,8 +240,7 @@ def _again(rows: Rows, at: GpuCeilings, in_flight: float, edge: float) -> Floats
     """Share of the rows in flight that the cache has lost when they are read a second time."""
     filled = at.units * in_flight * rows.row * FLOAT_BYTES * rows.scale / at.near_cache
     steep = filled**edge
-    lost: Floats = steep / (1.0 + steep)
-    return lost
+    return steep / (1.0 + steep)
 
 
 def _matmul(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:

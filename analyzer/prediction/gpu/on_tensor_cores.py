@@ -55,8 +55,7 @@ def _unpacked(packed: Products, at: GpuCeilings, constants: GpuConstants) -> Flo
     plain = replace(packed, stored=whole, packed=np.zeros(packed.m.size, dtype=np.bool_))
     at_once = product_times(plain, at, constants.products)[0]
     at_once = at_once + (packed.stored + whole) / (at.bandwidth * constants.products.memory)
-    slower: Floats = np.where(packed.m < _UNPACKED_ROWS, by_row, at_once)
-    return slower
+    return np.where(packed.m < _UNPACKED_ROWS, by_row, at_once)
 
 
 def attention(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Bools, Floats]:

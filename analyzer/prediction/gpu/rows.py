@@ -23,8 +23,7 @@ class Rows:
         self._own_bytes = at.precision.element_bytes
 
     def __getattr__(self, name: str) -> Floats:
-        column: Floats = self._work.columns[name][self._chosen]
-        return column
+        return self._work.columns[name][self._chosen]
 
     @property
     def all_weights(self) -> Floats:
@@ -49,8 +48,7 @@ class Rows:
     @property
     def kernels(self) -> Floats:
         """Kernels that the group of each launches."""
-        found: Floats = self._work.kernels[self._work.group[self._chosen]]
-        return found
+        return self._work.kernels[self._work.group[self._chosen]]
 
     @property
     def channels_last(self) -> Bools:
@@ -64,5 +62,4 @@ class Rows:
     @property
     def bytes(self) -> Floats:
         """Bytes that each moves."""
-        moved: Floats = (self.read + self.written) * self.scale + self.fixed
-        return moved
+        return (self.read + self.written) * self.scale + self.fixed

@@ -47,7 +47,6 @@ class TensorCores:
     Attributes:
         rate: Operations per second that its best product sustains.
         units: Multiprocessors.
-        clock_hz: Their clock.
         bandwidth: Memory's peak, bytes per second.
         cache: Bytes of the last-level cache.
         streamed: Whether a copy engine feeds the tensor cores, as from Hopper on in data centres.
@@ -146,14 +145,12 @@ def from_memory(products: Products, at: TensorCores, constants: TensorConstants)
     """Seconds that memory needs: weights as far as all of them overflow the cache, the rest by its own size."""
     missed = products.stored * overflow(products.kept + products.passing, at.cache)
     missed = missed + products.passing * overflow(products.passing, at.cache)
-    seconds: Floats = missed / (at.bandwidth * constants.memory)
-    return seconds
+    return missed / (at.bandwidth * constants.memory)
 
 
 def overflow(size: Floats, cache: float) -> Floats:
     """Share of so many bytes that a cache no longer holds when they are read again: all, from its size on."""
-    share: Floats = np.clip((size / cache - 0.5) / 0.5, 0.0, 1.0)
-    return share
+    return np.clip((size / cache - 0.5) / 0.5, 0.0, 1.0)
 
 
 def _looping(products: Products, at: TensorCores, constants: TensorConstants) -> Floats:
@@ -214,5 +211,4 @@ def quantising_times(rows: Floats, elements: Floats, at: TensorCores, constants:
     """Seconds of each, without a launch; a row has a scale of its own, elements are those of all rows."""
     c = constants
     working = (elements * c.element_s + rows * c.row_s) / at.units
-    seconds: Floats = c.start_s + c.passes * elements / at.bandwidth + working
-    return seconds
+    return c.start_s + c.passes * elements / at.bandwidth + working
