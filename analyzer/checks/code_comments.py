@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import os
 import re
@@ -16,8 +17,6 @@ from analyzer.process import printed_by
 from analyzer.record.analysis import Where
 
 _COMMENT = re.compile(r"#\s*analyze:\s*ignore\b(?:\[([^\]]*)\])?:?\s*([^#]*)")
-_FILE = re.compile(r'\+\+\+ "?b/(.*?)"?\t?')
-_HUNK = re.compile(r"@@ \S+ \+(\d+)(?:,\d+)? @@")
 # A source file is no larger; what is generated may be.
 _MOST_BYTES = 2**22
 
@@ -86,24 +85,21 @@ def changed_lines(root: Path, files: Iterable[str], baseline: Path) -> Hunks:
 
     Without Git, a commit of the baseline, or its history, there are none.
     """
-    commit = _git(root, "log", "-1", "--format=%H", "--", os.path.realpath(baseline)).strip()
-    wanted = [file for file in files if file.endswith(".py")]
-    # Nothing that a repository's configuration names is started, and prefixes are as they are read.
-    options = ("--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-U0")
-    hunks: list[list[Where]] = []
-    file, at = "", 0
-    for line in _git(root, "diff", *options, commit, "--", *wanted).splitlines() if commit and wanted else ():
-        if named := _FILE.fullmatch(line):
-            file = named[1]
-        elif hunk := _HUNK.match(line):
-            at = int(hunk[1])
-            hunks.append([])
-        elif line.startswith("+"):
-            code = line[1:].strip()
-            if hunks and code and not code.startswith("#"):
-                hunks[-1].append(Where(file=file, line=at, code=code))
-            at += 1
-    return tuple(tuple(hunk) for hunk in hunks if hunk)
+    commit = _git(root, "rev-list", "-1", "HEAD", "--", os.path.realpath(baseline)).strip()
+    hunks: list[tuple[Where, ...]] = []
+    # Files are compared here: Git would start the filters that a repository's configuration names.
+    for file in files if commit else ():
+        path = root / file
+        if not file.endswith(".py") or ".." in Path(file).parts or os.path.isabs(file) or not path.is_file():
+            continue
+        before = _git(root, "show", "--no-textconv", f"{commit}:./{file}").splitlines()
+        now = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        compared = difflib.SequenceMatcher(None, before, now, autojunk=False)
+        for kind, _, _, first, end in compared.get_opcodes():
+            lines = [(at + 1, now[at].strip()) for at in range(first, end) if kind != "equal"]
+            code = [(at, line) for at, line in lines if line and not line.startswith("#")]
+            hunks.append(tuple(Where(file=file, line=at, code=line) for at, line in code))
+    return tuple(filter(None, hunks))
 
 
 def _git(root: Path, *arguments: str) -> str:

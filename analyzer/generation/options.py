@@ -134,8 +134,9 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
         time(rungs)
         kept = [batch for batch in rungs if keeps(batch)]
         below = max([below, *kept])
-        if len(kept) < len(rungs):
-            above = min(batch for batch in rungs if batch > below)
+        late = [batch for batch in rungs if batch > below]
+        if late:
+            above = min(late)
             break
     if not below:
         return 0, None

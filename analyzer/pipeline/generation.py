@@ -220,8 +220,8 @@ def generation_analysis(
     )
     market = corrected(model, question, (first, targets.cpu), market)
     width_of_others = question.gpus if len(gpus) > 1 else None
-    # What ran is shown as it ran. Else the record is about the answer's device, at the batch that it takes.
-    searches = market.limits.any and not question.batches and first.slug not in market.measured
+    # The record is about the answer's device, at the batch that it takes.
+    searches = market.limits.any and not question.batches
     market = replace(market, searches=searches)
     if searches or (len(gpus) > 1 and measured.gpu is None):
         first, width, batch = best_gpu(model, question, gpus or (targets.cpu,), market)

@@ -92,10 +92,17 @@ def _with(graph: Graph, nodes: Sequence[Node]) -> tuple[Graph, tuple[int, ...]]:
             graph,
             nodes=tuple(replace(node, index=at, inputs=seen(node.inputs)) for at, node in enumerate(alive)),
             outputs=seen(graph.outputs),
-            initializers=tuple(tensor for tensor in graph.initializers if tensor.name in read),
+            initializers=(
+                *(tensor for tensor in graph.initializers if tensor.name in read),
+                *(tensor for node in nodes for tensor in node.present_inputs if _is_new(graph, tensor)),
+            ),
         ),
         tuple(node.index for node in graph.nodes if node.index not in left),
     )
+
+
+def _is_new(graph: Graph, tensor: Tensor) -> bool:
+    return tensor.initializer and all(tensor.name != known.name for known in graph.initializers)
 
 
 _NEW = -1  # the index of an operator that the graph does not have yet
@@ -186,7 +193,13 @@ def _inside(graph: Graph) -> Iterator[str]:
             yield from _inside(body)
 
 
-_REDUCTIONS = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "amax"}
+# A mean of the last bag is a sum over its count.
+_REDUCTIONS = {"ReduceMean": "mean", "ReduceMax": "amax", "ReduceSum": "sum"}
+# What the exporter's Loop over bags does besides; of rows that padding leaves out it does more.
+_OF_BAGS = {
+    *("Add", "Cast", "CastLike", "Div", "Equal", "Greater", "Identity", "If", "Less", "ReduceSum", "Reshape"),
+    *("SequenceInsert", "Shape", "Slice", "Sub"),
+}
 
 
 def _bags(graph: Graph) -> Iterator[Rewrite]:
@@ -200,8 +213,9 @@ def _bags(graph: Graph) -> Iterator[Rewrite]:
         joined = [node for node in _readers(graph, *loop.outputs) if node.op_type == "ConcatFromSequence"]
         # Where each bag begins is written down, or the bags may differ in length.
         names = (name for name in dict.fromkeys(names_read(loop)) if name in graph.tensors)
-        rows = [tensor for name in names if not (tensor := graph.tensors[name]).constant]
-        if kind is None or "SequenceInsert" not in inner or len(joined) != 1 or len(rows) != 1:
+        read = (tensor for name in names if not (tensor := graph.tensors[name]).constant)
+        rows = [tensor for tensor in read if tensor.dtype.name != "int64"]
+        if kind is None or len(joined) != 1 or len(rows) != 1 or not inner <= {kind, *_OF_BAGS}:
             continue
         scale = _maker(graph, rows[0])
         weights = scale.input(1) if scale is not None and scale.op_type == "Mul" else None
@@ -213,11 +227,14 @@ def _bags(graph: Graph) -> Iterator[Rewrite]:
         bags, width = _sizes(ids, 2), _sizes(table, 2)[1:]
         if table is None or out is None or bags[:1] != (loop.trips.count,) or not width:
             continue
+        if not all(_even(graph, tensor, *bags) for tensor in _read_by(graph, loop) if tensor.constant):
+            continue
         after = _readers(graph, out)
         if len(after) == 1 and (ends := _ends(after[0], "Cast")) and ends[1].dtype is out.dtype:
             out = ends[1]
         taken = new.add("Gather", (table, ids), (*bags, *width), axis=0)
-        if weights is not None and not weights.constant:
+        one = _before(graph, weights, "Unsqueeze", "Expand")
+        if weights is not None and (one is None or one.value is None or (one.value != 1).any()):
             spread = new.add("Reshape", (weights,), (*bags, 1))
             taken = new.add("Mul", (taken, spread), (*bags, *width))
         out = replace(out, shape=(bags[0], *width))
@@ -225,6 +242,21 @@ def _bags(graph: Graph) -> Iterator[Rewrite]:
         how = _REDUCTIONS[kind]
     title = f"Write nn.EmbeddingBag as nn.Embedding and .{how}(1): the exporter makes a Loop of it"
     yield Rewrite(code="embedding-bag", title=title, nodes=new)
+
+
+def _read_by(graph: Graph, node: Node) -> Iterator[Tensor]:
+    known = {tensor.name: tensor for tensor in graph.initializers} | dict(graph.tensors)
+    yield from (known[name] for name in dict.fromkeys(names_read(node)) if name in known)
+
+
+def _even(graph: Graph, offsets: Tensor, bags: int, length: int) -> bool:
+    """Tell whether bags are equally long by where they begin."""
+    if offsets.dtype.name != "int64" or _sizes(offsets) not in ((bags,), (bags + 1,)):
+        return True
+    if offsets.value is None:
+        steps = _maker(graph, _before(graph, offsets, "Concat"))
+        return steps is not None and steps.op_type == "Range" and _known(steps, 2) == (length,)
+    return bool((offsets.value == np.arange(len(offsets.value)) * length).all())
 
 
 _CELLS = {"LSTMCell": ("LSTM", 4), "GRUCell": ("GRU", 3)}
@@ -248,6 +280,16 @@ def _cells(graph: Graph) -> Iterator[Rewrite]:
             for tensor in node.present_outputs
             if tensor in graph.outputs or any(one.index not in inside for one in _readers(graph, tensor))
         ]
+        # What follows from a state, and what the cell reads of that: such a loop is no recurrence alone.
+        late, waiting = set[str](), _readers(graph, *states)
+        while waiting:
+            if (node := waiting.pop()).index not in inside:
+                new_names = {tensor.name for tensor in node.present_outputs} - late
+                late |= new_names
+                waiting += _readers(graph, *(graph.tensors[name] for name in new_names))
+        in_order = [_known(step, 1) for step in steps] == [(at,) for at in range(len(steps))]
+        if not in_order or late.intersection(*(), (name for node in members for name in names_read(node))):
+            continue
         data = steps[0].input(0) if steps else None
         sizes, hidden = _sizes(data, 3), _sizes(states[0])[-1] if states and _sizes(states[0]) else 0
         axis = steps[0].attributes.get("axis", 0) if steps else 0
@@ -374,6 +416,8 @@ def _attentions(graph: Graph) -> Iterator[Rewrite]:
         ends, mask = _ends(softmax, "Softmax"), None
         after = _readers(graph, ends[1]) if ends is not None else []
         if ends is None or not _sizes(ends[1], 4) or len(after) != 1 or after[0].op_type != "MatMul":
+            continue
+        if after[0].input(0) != ends[1] or softmax.attributes.get("axis", -1) not in (-1, 3):
             continue
         scores, add = ends[0], _maker(graph, ends[0])
         if add is not None and add.op_type == "Add":

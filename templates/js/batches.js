@@ -31,7 +31,7 @@
       sentence.textContent = `Batch ${figure(batch, "count")} does not fit.`;
     } else {
       const between = near.map(([known, of]) => `${figure(known, "count")} (${quickest(of).slice(0, 1).map(([name, plan]) => `${name} ${time(plan)}`).join("")})`);
-      sentence.textContent = `Batch ${figure(batch, "count")} was not worked out${between.length ? `; next to it are ${between.join(" and ")}` : ""}.${told.command ? ` ${told.command.replace("BATCH", batch)}${limit ? ` --slo ${form.limit.value}ms` : ""} answers it.` : ""}`;
+      sentence.textContent = `Batch ${figure(batch, "count")} was not worked out${between.length ? `; next to it are ${between.join(" and ")}` : ""}.${told.command ? ` ${told.command.replace("--batch BATCH", `--batch ${batch}`)}${limit ? ` --slo ${form.limit.value}ms` : ""} answers it.` : ""}`;
     }
     const kept = plans.find(([, plan]) => plan[0] <= limit);
     const verdict = limit && plans.length ? (kept ? `${kept[0]} keeps ${figure(limit, "seconds")}. ` : `Nothing keeps ${figure(limit, "seconds")} there. `) : "";

@@ -580,6 +580,17 @@ def test_all_gpus_are_compared_without_being_named(tmp_path: Path) -> None:
     assert {row.device for row in found.devices} == {*(gpu.slug for gpu in catalogue.gpus()), "epyc-9654"}
 
 
+def test_with_limits_batches_are_searched_where_the_request_ran_too(tmp_path: Path) -> None:
+    path = folder(tmp_path, TINY["gpt2"])
+    analysis = analyze_generation(path, run=True, runs=3, gpu="none", prompt=8, output_tokens=16, tpot="10s")
+    assert analysis.environment.measurement is not None
+    assert analysis.generation is not None
+    assert analysis.answer is not None
+    # A limit that no batch misses leaves memory: far more than one sequence.
+    assert analysis.answer.batch == analysis.generation.batch == analysis.generation.largest_batch > 1
+    assert analysis.answer.meets is True
+
+
 def test_a_step_that_was_run_is_the_plan_of_the_cpu(tmp_path: Path) -> None:
     path = folder(tmp_path, TINY["gpt2"])
     found = analyze_generation(path, run=True, runs=3, gpu="l4", prompt=8, output_tokens=16)

@@ -235,6 +235,52 @@ def test_a_cell_in_a_loop_is_offered_as_one_recurrence(bags: Path) -> None:
     assert len(found.operators) > 20 * 4
 
 
+OTHERS = """
+import torch
+from torch import nn
+
+class Unequal(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.bag = nn.EmbeddingBag(5000, 64, mode="sum")
+        self.register_buffer("offsets", torch.arange(8))
+
+    def forward(self, ids):
+        return self.bag(ids.reshape(-1), self.offsets)
+
+class Masked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRUCell(64, 128)
+
+    def forward(self, ids):
+        rows, keep = ids[:, :, None].float().expand(-1, -1, 64), ids.float()
+        h, found = torch.zeros(ids.shape[0], 128), []
+        for step in range(20):
+            h = self.cell(rows[:, step], h)
+            found.append(h)
+            h = h * keep[:, step, None]
+        return torch.stack(found, 1)
+
+def example_inputs(batch=8):
+    return (torch.zeros(batch, 20, dtype=torch.int64),)
+"""
+
+
+@pytest.mark.parametrize("name", ["Unequal", "Masked"])
+def test_what_computes_something_else_is_not_offered(name: str, tmp_path: Path) -> None:
+    """Bags of one row and one of all others; a state that is masked between two steps."""
+    (tmp_path / "others.py").write_text(OTHERS)
+    codes = {one.code for one in analysed(f"{tmp_path}/others.py:{name}").opportunities}
+    assert codes.isdisjoint({"embedding-bag", "recurrent-loop"})
+
+
+def test_a_pin_holds_whatever_a_rewrite_would_remove(bags: Path) -> None:
+    pinned = analyze(f"{bags}:Bag", run=False, gpu="l4", cpu="epyc-9654", pin=["Loop=cpu"])
+    assert pinned.answer is not None
+    assert {one.code for one in pinned.opportunities}.isdisjoint({"embedding-bag"})
+
+
 def convolutions() -> onnx.ModelProto:
     nodes = [node("Conv", f"{chr(96 + at)} w{at}", chr(97 + at), pads=[1, 1, 1, 1]) for at in range(1, 6)]
     nodes[0].input[0], nodes[-1].output[0] = "x", "y"

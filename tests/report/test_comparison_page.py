@@ -146,6 +146,15 @@ def test_more_layers_of_one_kind_are_surely_slower_and_other_layers_may_not_be()
     latency = alike.figure("plans.gpu.latency_s")
     assert latency is not None
     assert latency.certain is True
+    # A third record, of another card, takes nothing from what the two share.
+    other = layers(8, "Conv")
+    assert other.devices.gpu is not None
+    elsewhere = replace(other, devices=replace(other.devices, gpu=replace(other.devices.gpu, name="Other")))
+    three = compare([("a", layers(6, "Conv")), ("b", layers(4, "Conv")), ("c", elsewhere)])
+    latency = three.figure("plans.gpu.latency_s")
+    assert latency is not None
+    assert latency.ratio(0, 1) == pytest.approx((1.5, 1.5))
+    assert latency.ratio(0, 2) is None
     _, sure = sentences.headline(alike)
     assert sure == (
         "That is certain: both are predictions for the same devices and share errors, and their ratio is "

@@ -49,7 +49,8 @@ class ComparedFigure:
             the record does not tell.
         low, high: By record, the ends of its 90 % interval; empty where no record has one.
         better: Whether ``less`` or ``more`` of it is better; empty where neither can be said.
-        parts: By record, what a predicted time is made of, where all are for the same devices and share errors.
+        parts: By record, what a predicted time is made of, with the devices that two must share for their
+            errors to cancel.
     """
 
     key: str
@@ -60,7 +61,7 @@ class ComparedFigure:
     low: tuple[float | None, ...] = ()
     high: tuple[float | None, ...] = ()
     better: Better = ""
-    parts: tuple[ErrorParts | None, ...] = ()
+    parts: tuple[tuple[object, ErrorParts] | None, ...] = ()
 
     def text(self, value: float | None) -> str:
         """Return a value of it with its unit."""
@@ -102,9 +103,10 @@ class ComparedFigure:
         value, base = self.values[one], self.values[other]
         if not self.parts or not value or not base:
             return None
-        parts, others = self.parts[one], self.parts[other]
-        if parts is None or others is None:
+        of_one, of_other = self.parts[one], self.parts[other]
+        if of_one is None or of_other is None or of_one[0] != of_other[0]:
             return None
+        parts, others = of_one[1], of_other[1]
         whole, other_whole = (sum(time for time, _ in each.values()) for each in (parts, others))
         variance = 0.0
         for kind in parts.keys() | others.keys():

@@ -239,13 +239,12 @@ class _Row:
 
 def _error_parts(
     analyses: Sequence[Analysis], plans: Sequence[Any], shared: Callable[[PlanResult], object]
-) -> tuple[ErrorParts | None, ...]:
-    """Return what the predicted times of plans are made of; nothing where devices or machines differ."""
-    devices = {(one.devices.cpu.name, one.devices.gpu and one.devices.gpu.name) for one in analyses}
-    if len(devices) > 1 or len({shared(plan) for plan in plans if plan is not None}) > 1:
-        return ()
+) -> tuple[tuple[object, ErrorParts] | None, ...]:
+    """Return what predicted times are made of, each with the devices and machine that two must share."""
     return tuple(
-        _parts_of(one, plan) if plan is not None and plan.origin == "predicted" else None
+        ((one.devices.cpu.name, one.devices.gpu and one.devices.gpu.name, shared(plan)), _parts_of(one, plan))
+        if plan is not None and plan.origin == "predicted"
+        else None
         for one, plan in zip(analyses, plans, strict=True)
     )
 
