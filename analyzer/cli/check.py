@@ -57,7 +57,7 @@ class Task:
 def check(ctx: click.Context, /, **_: Any) -> None:
     """Check what would run on the CPU of a GPU server, without a GPU, and fail on what must not be.
 
-    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2, a pattern ('models/*.py'), a
+    MODEL is model.py, model.py:Name, package.module:Name, model.onnx, model.pt2, a pattern in quotes, a
     saved REPORT.json, or the fleet.json of `analyze fleet`. Budgets stand in [tool.analyzer.check] of
     pyproject.toml; [[tool.analyzer.check.model]] tables name models and what differs for each, and are what is
     checked where no MODEL is given. Exit status: 0 fine, 1 findings that fail, 2 could not run, 3 a fault of

@@ -156,7 +156,7 @@ def test_what_steps_cost_names_the_rented_machine_whose_dollars_stand_there(
         for table in training_tables.blocks(load_report(tmp_path / "out.json"))
         if isinstance(table, Table) and table.title == "What steps cost"
     )
-    assert costs.lead.startswith("An epoch is 100 examples. Dollars are of rented machines: ")
+    assert costs.lead.startswith("An epoch is 100 examples. Dollars are of rented machines at full use: ")
     assert plan["instance"] in costs.lead
 
 
