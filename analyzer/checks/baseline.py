@@ -60,7 +60,7 @@ class Change:
         return what, text(self.before), text(self.after)
 
     @property
-    def said(self) -> str:
+    def clause(self) -> str:
         """The change as part of a sentence."""
         what, before, after = self.cells
         return f"the {what} {'rose' if self.after > self.before else 'fell'} from {before} to {after}"
@@ -132,9 +132,9 @@ def _module(operator: OperatorResult, depth: int) -> str:
     return ".".join(operator.module.split(".")[:depth]) if operator.module else f"({operator.op_type})"
 
 
-def changes(baseline: Baseline, analysis: Analysis) -> tuple[Change, ...]:
+def changes(baseline: Baseline, now: Baseline) -> tuple[Change, ...]:
     """Return the figures that moved since the baseline."""
-    before, after = baseline.figures, baseline_of(analysis, -1).figures
+    before, after = baseline.figures, now.figures
     both = [Change(key, before[key], after[key]) for key in _FIGURES if key in before and key in after]
     return tuple(one for one in both if not math.isclose(one.before, one.after, rel_tol=_ROUNDED))
 
@@ -179,31 +179,34 @@ def above_baseline(subject: Subject) -> Iterator[Diagnostic]:
         tolerance = "2%"
     """
     baseline, analysis = subject.baseline, subject.analysis
-    if baseline is None or baseline.writer != baseline_of(analysis, -1).writer:
+    if baseline is None or baseline.writer != (now := baseline_of(analysis, -1)).writer:
         return
     most = 1 + max(subject.settings.tolerance, _ROUNDED)
-    rises = {one.key: one for one in changes(baseline, analysis) if one.after > one.before * most}
+    rises = {one.key: one for one in changes(baseline, now) if one.after > one.before * most}
     time = [rises[key] for key in (f"{target_plan(analysis)}_latency_s",) if key in rises]
     work = [rises[key] for key in ("bytes", "flops") if key in rises]
     # More copies move more bytes: the bytes alone are of interest where the copies are as many.
     copies = [rises[key] for key in ("copies", "copied_bytes") if key in rises][:1]
-    moved_to_cpu = _moved_to_cpu(baseline, analysis)
+    moved_to_cpu, latencies = _moved_to_cpu(baseline, analysis), (baseline.latency, now.latency)
     if work:
         # More work takes longer; copies that came with it have a cause of their own.
         key = max(work, key=lambda one: one.after / max(one.before, 1)).key
-        yield _finding(subject, baseline, [*time, *work], _risen(baseline, analysis, key))
+        yield _finding(subject, latencies, [*time, *work], _risen(baseline, analysis, key))
         time = []
     if time or copies:
         operators = moved_to_cpu or _risen(baseline, analysis, "time_s")
-        yield _finding(subject, baseline, [*time, *copies], operators)
+        yield _finding(subject, latencies, [*time, *copies], operators)
 
 
 def _finding(
-    subject: Subject, baseline: Baseline, rises: Sequence[Change], operators: Sequence[OperatorResult]
+    subject: Subject,
+    latencies: tuple[KnownLatency, KnownLatency],
+    rises: Sequence[Change],
+    operators: Sequence[OperatorResult],
 ) -> Diagnostic:
     """Return the finding of figures that rose together, by the operators that rose, most first."""
     sizes = {one.key.rpartition("_")[2]: one.after - one.before for one in reversed(rises)}
-    before, now = baseline.latency, baseline_of(subject.analysis, -1).latency
+    before, now = latencies
     by = [operator_label(op) for op in {op.module or op.name: op for op in reversed(operators)}.values()]
     # The operator on a changed line, else the first; with the changed line where there is but one change.
     changed = {(where.file, where.line) for hunk in subject.changed for where in hunk}
@@ -212,7 +215,7 @@ def _finding(
     return Diagnostic(
         operator=next(iter((*on_it, *operators)), None),
         source=only,
-        message=listed(one.said for one in rises) + (f"; most by {first_few(reversed(by))}" if by else ""),
+        message=listed(one.clause for one in rises) + (f"; most by {first_few(reversed(by))}" if by else ""),
         fix=f"undo it, or write the baseline anew if it is meant: {subject.renew}",
         seconds=sizes.get("s"),
         bytes=int(sizes["bytes"]) if "bytes" in sizes else None,
@@ -276,10 +279,14 @@ def not_compared(subject: Subject) -> Iterator[Diagnostic]:
         )
     if baseline is None:
         return
-    now, figures = baseline_of(subject.analysis, -1).writer, changes(baseline, subject.analysis)
-    names = [f"{name} {old} (now {now[name]})" for name, old in baseline.writer.items() if old != now[name]]
+    figures = changes(baseline, now := baseline_of(subject.analysis, -1))
+    names = [
+        f"{name} {old} (now {now.writer[name]})"
+        for name, old in baseline.writer.items()
+        if old != now.writer[name]
+    ]
     if names and figures:
         yield Diagnostic(
-            message=f"{listed(one.said for one in figures)} since the baseline, which is of {listed(names)}",
+            message=f"{listed(one.clause for one in figures)} since the baseline, which is of {listed(names)}",
             fix=f"write the baseline anew: {subject.renew}",
         )

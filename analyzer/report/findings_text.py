@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from analyzer.checks import fails, judge_failure, rules
-from analyzer.checks.baseline import Change, changes
+from analyzer.checks.baseline import Change, baseline_of, changes
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Severity
 from analyzer.errors import AnalyzerError
 from analyzer.record.analysis import TOOL, Analysis, Finding, OperatorResult, Tool
@@ -156,7 +156,7 @@ def checked(
         fail_on=fail_on,
         # Of generation the plans are a step's, and no answer.
         devices=device_rows.table(analysis) if analysis.generation is None else None,
-        changes=None if baseline is None else tuple(map(_row, changes(baseline, analysis))),
+        changes=None if baseline is None else tuple(map(_row, changes(baseline, baseline_of(analysis, -1)))),
         properties={"model": model.name, "digest": model.digest, "opset": model.opset},
     )
 
