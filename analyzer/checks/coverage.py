@@ -10,8 +10,8 @@ from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.devices.device import Device
 from analyzer.memory.fit import context_note
 from analyzer.record.analysis import OperatorResult, PlanResult
+from analyzer.record.batch_ranges import without_trips
 from analyzer.record.generation import GenerationResult
-from analyzer.record.notes import without_trips
 from analyzer.text import first_few, plural
 from analyzer.units import byte_count, share
 

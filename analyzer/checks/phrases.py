@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
-from analyzer.record.batch_axis import has_batch, sizes_that_grow
+from analyzer.record.batch_ranges import has_batch, sizes_that_grow
 
 # The finding of a limit that a device misses; of an analysis the answer's own sentence says it.
 OVER_SLO = "A607"

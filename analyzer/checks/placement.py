@@ -17,7 +17,7 @@ from analyzer.checks.phrases import (
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
 from analyzer.record.analysis import Analysis, BodyOperator, BodyResult, OperatorResult, TransferItem
-from analyzer.record.batch_axis import at_batch
+from analyzer.record.batch_ranges import at_batch
 from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, seconds
 

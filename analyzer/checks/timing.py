@@ -9,8 +9,7 @@ from analyzer.checks.device_answers import is_for_cpu
 from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, VerdictResult
-from analyzer.record.batch_axis import at_batch
-from analyzer.record.batch_ranges import crossover_interval
+from analyzer.record.batch_ranges import at_batch, crossover_interval
 from analyzer.record.outcome import WORTHWHILE, split_gain
 from analyzer.text import first_few, plural
 from analyzer.units import factor, seconds, share

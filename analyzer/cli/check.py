@@ -135,8 +135,7 @@ def tasks_of(ctx: click.Context) -> tuple[list[Task], Fleet | None]:
     """
     from analyzer.checks.settings import read_settings
     from analyzer.cli.reports import settings_of
-    from analyzer.fleet.entry import Entry
-    from analyzer.fleet.model_list import expanded
+    from analyzer.fleet.model_list import Entry, expanded
     from analyzer.record.encoding import holds_fleet, load_fleet
 
     named = ctx.params["models"] or [table.path for table in read_settings(Path.cwd()).check.models]

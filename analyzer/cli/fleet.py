@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from analyzer.cli import EXIT_FAILED, EXIT_FINE, EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, say
-from analyzer.cli.options import files, keywords, options_of
-from analyzer.cli.progress import display
+from analyzer.cli.options import display, files, keywords, options_of
 from analyzer.errors import UsageError
 from analyzer.text import loggable
 

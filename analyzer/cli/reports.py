@@ -69,7 +69,7 @@ def is_typed(ctx: click.Context, name: str) -> bool:
 def call(command: Command, params: dict[str, Any], **own: Any) -> Any:
     """Call the Python function of a command with the command line's options, or with others in their place."""
     from analyzer import api
-    from analyzer.cli.progress import progress
+    from analyzer.cli.options import progress
     from analyzer.loading.reading_process import reading_process
     from analyzer.run_folder import temporary_things_in_one_folder
 

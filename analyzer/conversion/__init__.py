@@ -4,7 +4,14 @@
 fused, counted and predicted by the same rules, so that "int8" and "fp16" promise nothing that no kernel keeps.
 """
 
-from analyzer.conversion.convert import PRODUCTS, NoForm, convert, integer_form
-from analyzer.conversion.half_precision import HALF, in_floats, without_half_kernel
+from analyzer.conversion.convert import (
+    HALF,
+    PRODUCTS,
+    NoForm,
+    convert,
+    in_floats,
+    integer_form,
+    without_half_kernel,
+)
 
 __all__ = ["HALF", "PRODUCTS", "NoForm", "convert", "in_floats", "integer_form", "without_half_kernel"]

@@ -1,17 +1,101 @@
-"""Counting: Graph -> CostTable, one Cost per operator, with sums by type, module and group."""
+"""Count a graph: one Cost per operator, with sums by type, module and executed group, and the parameters.
+
+Scales and zero points say how weights are stored and are none; packed weights are as many as they unpack to;
+those of classical models stand in attributes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
+from typing import Protocol
 
-from analyzer.costs.cost import ZERO, Cost
+from analyzer.costs.cost import ZERO, Cost, OpenSizeError, nbytes, read_by_tensor
 from analyzer.costs.registry import count_node
 from analyzer.graph import Graph, Node, Tensor
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, TreeSums, is_view
 from analyzer.record.analysis import Coverage
+
+_FLOAT_BYTES = 4
+# Of ai.onnx.ml: what was learnt (onnx/defs/traditionalml/defs.cc).
+_LEARNT = (
+    *("nodes_values", "nodes_splits", "target_weights", "class_weights", "leaf_weights", "base_values"),
+    *("coefficients", "intercepts", "support_vectors", "rho", "prob_a", "prob_b", "offset", "scale"),
+)
+# Inputs that tell how others are stored: scales, zero points, orders of groups.
+_UNARY, _BINARY = (1, 2, 3, 4), (1, 2, 4, 5, 6, 7)
+_STORAGE: Mapping[str, tuple[int, ...]] = MappingProxyType(
+    {
+        "QuantizeLinear": (1, 2),
+        "DequantizeLinear": (1, 2),
+        "QLinearConv": _BINARY,
+        "QLinearMatMul": _BINARY,
+        "QLinearAdd": _BINARY,
+        "QLinearMul": _BINARY,
+        "QGemm": (1, 2, 4, 5, 7, 8),
+        "MatMulInteger": (2, 3),
+        "ConvInteger": (2, 3),
+        "MatMulIntegerToFloat": (2, 3, 4, 5),
+        "DynamicQuantizeMatMul": (2, 3),
+        "MatMulNBits": (2, 3, 4),
+        "GatherBlockQuantized": (2, 3),
+        **dict.fromkeys(("QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"), _UNARY),
+        **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearReduceMean"), _UNARY),
+    }
+)
+
+
+def parameters(graph: Graph) -> int:
+    """How many numbers the model has learnt, those of bodies too; open shapes count nothing."""
+    return sum(map(_own_parameters, graph.with_bodies))
+
+
+def _own_parameters(graph: Graph) -> int:
+    described: set[str] = set()
+    weights: set[str] = set()
+    packed: dict[str, int] = {}
+    learnt = 0
+    for node in graph.nodes:
+        storage = _storage(node)
+        for position, tensor in enumerate(node.inputs):
+            if tensor is not None and tensor.initializer:
+                (described if position in storage else weights).add(tensor.name)
+        learnt += _in_attributes(node)
+        stored = node.input(1)
+        if node.identity == (CONTRIB_DOMAIN, "MatMulNBits") and stored is not None:
+            packed[stored.name] = int(node.attributes["N"] * node.attributes["K"])
+    only_described = described - weights
+    return learnt + sum(
+        packed.get(tensor.name, tensor.elements or 0)
+        for tensor in graph.initializers
+        if tensor.name not in only_described
+    )
+
+
+def parameter_bytes(graph: Graph) -> int:
+    """Bytes of all that is stored, each tensor in its own type; attributes of classical models too."""
+    learnt = sum(_in_attributes(node) for each in graph.with_bodies for node in each.nodes)
+    return graph.parameter_bytes + _FLOAT_BYTES * learnt
+
+
+def _storage(node: Node) -> tuple[int, ...]:
+    if node.op_type == "QLinearConcat":
+        return tuple(position for position in range(len(node.inputs)) if position < 2 or position % 3 != 2)
+    return _STORAGE.get(node.op_type, ())
+
+
+def _in_attributes(node: Node) -> int:
+    if node.domain != CLASSICAL_DOMAIN:
+        return 0
+    learnt = (node.attributes.get(name) for name in _LEARNT)
+    trees = TreeSums.of(node.attributes)
+    return (0 if trees is None else trees.learnt) + sum(
+        len(values) for values in learnt if isinstance(values, tuple)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,3 +281,77 @@ def _frozen(path: str, branch: _Branch, costs: Sequence[Cost]) -> ModuleCost:
         operators=tuple(branch.operators),
         children=children,
     )
+
+
+class Members(Protocol):
+    """A group of operators that are executed as one."""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Indices of the operators."""
+
+
+def fused(graph: Graph, table: CostTable, groups: Sequence[Members]) -> tuple[Cost, ...]:
+    """The cost of each group: FLOPs are the members' sum, bytes those that cross its border.
+
+    A tensor from outside is read once by the group, however many members read it; one made inside is written
+    only if something outside reads it or it is an output of the model.
+    """
+    needed = {tensor.name for tensor in graph.outputs}
+    return tuple(_group(graph, table, tuple(group.members), needed) for group in groups)
+
+
+def _group(graph: Graph, table: CostTable, members: tuple[int, ...], needed: set[str]) -> Cost:
+    whole = table.of(members)
+    if len(members) < 2:
+        return whole
+    # Without those that do not run: all that they give is known before.
+    nodes = [
+        node
+        for node in map(graph.nodes.__getitem__, members)
+        if not all(tensor.constant for tensor in node.present_outputs)
+    ]
+    try:
+        read = sum(_read(nodes).values())
+        written = sum(nbytes(tensor) for tensor in _written(graph, nodes, set(members), needed))
+    except OpenSizeError:
+        return dataclasses.replace(whole, bytes_read=None, bytes_written=None)
+    return dataclasses.replace(whole, bytes_read=read, bytes_written=written)
+
+
+def _read(nodes: Sequence[Node]) -> Mapping[str, int]:
+    """Bytes of each tensor from outside, by the name under which it enters; views are looked through."""
+    alias: dict[str, str] = {}
+    inside: set[str] = set()
+    sizes: dict[str, int] = {}
+    for node in nodes:
+        if is_view(node) and node.inputs[0] is not None:
+            source = alias.get(node.inputs[0].name, node.inputs[0].name)
+            alias.update((tensor.name, source) for tensor in node.present_outputs)
+            continue
+        for name, size in read_by_tensor(node).items():
+            root = alias.get(name, name)
+            if root not in inside:
+                # One member may read a part of it, as a Gather does, and another all.
+                sizes[root] = max(size, sizes.get(root, 0))
+        inside.update(tensor.name for tensor in node.present_outputs)
+    return sizes
+
+
+def _written(graph: Graph, nodes: Sequence[Node], members: set[int], needed: set[str]) -> Iterable[Tensor]:
+    """Tensors made in the group that leave it; through a view, the tensor that it shows leaves."""
+    maker: dict[str, Tensor] = {}
+    leaving: dict[str, Tensor] = {}
+    for node in nodes:
+        for tensor in node.present_outputs:
+            if is_view(node) and node.inputs[0] is not None:
+                source = maker.get(node.inputs[0].name)
+                if source is None:
+                    continue
+                maker[tensor.name] = source
+            else:
+                maker[tensor.name] = tensor
+            readers = graph.consumers.get(tensor.name, ())
+            if tensor.name in needed or any(reader not in members for reader in readers):
+                leaving[maker[tensor.name].name] = maker[tensor.name]
+    return leaving.values()

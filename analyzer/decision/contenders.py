@@ -11,12 +11,11 @@ from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
 from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, Resource, ratio
 from analyzer.decision.money import cheapest, offers
-from analyzer.decision.phrases import cpu_name, gpu_name
 from analyzer.decision.plans import Name, Plan, Plans
+from analyzer.decision.reasons import cpu_name, gpu_name
 from analyzer.decision.sweep import throughput
 from analyzer.devices.catalogue import instance_cpu, model_of
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.figures import Way, seen_as
 from analyzer.memory.fit import context_note
 from analyzer.options import Objective

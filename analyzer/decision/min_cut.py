@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.arrays import Floats
-from analyzer.decision.placement_problem import PlacementProblem
-from analyzer.decision.tensor_edges import EdgeArrays
+from analyzer.decision.placement_problem import EdgeArrays, PlacementProblem
 
 # SciPy's flows are 32-bit, and wider integers are cast without a word (scipy/sparse/csgraph/_flow.pyx). Costs
 # become whole multiples of 2**-29 of the cheaper uniform placement (2 ns in a second), an upper bound of the

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from analyzer.decision.decision_input import DecisionInput, HostedRun
 from analyzer.decision.plans import Plan
 from analyzer.devices.catalogue import model_of
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Instance
 from analyzer.errors import UsageError
 from analyzer.memory.fit import fits
 from analyzer.record.analysis import CostRow

@@ -8,10 +8,10 @@ from functools import cache
 from analyzer.costs.cost import Cost
 from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.decision.error_components import component, ratio
-from analyzer.decision.phrases import capital, cpu_name, gpu_name, timed
 from analyzer.decision.pins import pins_by_operator
+from analyzer.decision.placement_problem import HOST
 from analyzer.decision.plans import CopyEnd, Plans, copy_time
-from analyzer.decision.tensor_edges import HOST
+from analyzer.decision.reasons import capital, cpu_name, gpu_name, timed
 from analyzer.graph import Node
 from analyzer.ort.execution import Direction, NodePlacement
 from analyzer.prediction.estimate import Estimate

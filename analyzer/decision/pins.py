@@ -7,8 +7,7 @@ from collections.abc import Iterable, Set
 from fnmatch import fnmatchcase
 
 from analyzer.decision.decision_input import Pin
-from analyzer.decision.placement_problem import PlacementProblem
-from analyzer.decision.tensor_edges import HOST
+from analyzer.decision.placement_problem import HOST, PlacementProblem
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Node
 

@@ -10,7 +10,16 @@ from typing import Literal
 import numpy as np
 
 from analyzer.arrays import Floats
-from analyzer.decision.decision_input import DecisionInput, Side
+from analyzer.decision.decision_input import (
+    DecisionInput,
+    Side,
+    all_fits_gpu,
+    cpu_weight_bytes,
+    fits,
+    needed,
+    room_for_weights,
+    weight_bytes,
+)
 from analyzer.decision.energy import watts
 from analyzer.decision.error_components import (
     EVEN,
@@ -24,16 +33,14 @@ from analyzer.decision.error_components import (
 )
 from analyzer.decision.min_cut import Cut, PlacementCosts, partition, weight_bytes_on_gpu
 from analyzer.decision.pins import bound_units
-from analyzer.decision.placement_problem import PlacementProblem, placement_problem, resized, same_units
-from analyzer.decision.plan_memory import (
-    all_fits_gpu,
-    cpu_weight_bytes,
-    fits,
-    needed,
-    room_for_weights,
-    weight_bytes,
+from analyzer.decision.placement_problem import (
+    HOST,
+    PlacementProblem,
+    TensorEdge,
+    placement_problem,
+    resized,
+    same_units,
 )
-from analyzer.decision.tensor_edges import HOST, TensorEdge
 from analyzer.errors import DeviceError
 from analyzer.figures import Figure
 from analyzer.graph import Graph

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from analyzer.decision.choice import Choice, device_used
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.error_components import BURDENS, busy_s, largest_burden
-from analyzer.decision.phrases import capital, cpu_name, gpu_name, interval, timed
 from analyzer.decision.plans import Plan, Plans
+from analyzer.figures import Figure
 from analyzer.loading.torch_export.failures import OPAQUE_DOMAIN
 from analyzer.memory.fit import context_note
 from analyzer.ort.execution import Group
@@ -17,6 +17,44 @@ from analyzer.prediction.features import RECURRENT_GATES
 from analyzer.record.outcome import WORTHWHILE
 from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, factor, seconds, share
+
+
+def gpu_name(question: DecisionInput) -> str:
+    """``the L4``: the name without its vendor."""
+    if question.gpu is None:
+        return "the GPU"
+    return f"the {short_name(question.gpu.name)}"
+
+
+def short_name(name: str) -> str:
+    """A device's name without its vendor."""
+    return name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Intel ")
+
+
+def cpu_name(question: DecisionInput) -> str:
+    """``this CPU`` on this machine, else ``the EPYC 9654``."""
+    is_this_machine = question.cpu_is_this_machine
+    if is_this_machine is None:
+        # A calibration is kept by the machine's fingerprint, and a CPU from the catalogue is never measured.
+        measured = any(time is not None and time.origin == "measured" for time in question.cpu_times)
+        is_this_machine = question.cpu.origin == "calibrated" or measured
+    return "this CPU" if is_this_machine else f"the {short_name(question.cpu.name)}"
+
+
+def capital(text: str) -> str:
+    """The text with its first letter in upper case."""
+    return text[:1].upper() + text[1:]
+
+
+def timed(estimate: Figure) -> str:
+    """``1.2 ms (predicted)``."""
+    return f"{seconds(estimate.value)} ({estimate.origin})"
+
+
+def interval(middle: float, low: float, high: float) -> str:
+    """``3.4x (2.1x to 5.0x)``."""
+    return f"{factor(middle)} ({factor(low)} to {factor(high)})"
+
 
 _FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}
 # What is said of a limit on the CPU's time. ``instructions`` are those of operators that multiply no matrices.

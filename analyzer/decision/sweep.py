@@ -10,11 +10,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from analyzer.decision.choice import Ratio, nothing_on_gpu
-from analyzer.decision.decision_input import DecisionInput, Sweep
+from analyzer.decision.decision_input import DecisionInput, Sweep, all_fits_gpu
 from analyzer.decision.error_components import ratio
-from analyzer.decision.phrases import capital, cpu_name, gpu_name
-from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.decision.plans import Name, Plan, Plans, plan_all
+from analyzer.decision.reasons import capital, cpu_name, gpu_name
 from analyzer.memory.fit import largest_between
 from analyzer.record.analysis import BatchRange, SweepPlan, SweepRow
 from analyzer.record.batch_ranges import who_wins

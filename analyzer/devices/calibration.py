@@ -1,6 +1,6 @@
 """This machine's measured ceilings: what they are called, whose they are, where they are kept.
 
-``measurement.ceilings.on_cpu`` measures them; here they get a fingerprint and a home. A calibration is a
+``measurement.cpu_ceilings`` measures them; here they get a fingerprint and a home. A calibration is a
 mapping of keys to floats in SI base units. ``{T}`` is a number of intra-op threads: every key exists for 1
 thread and for the default number (``threads``), the largest GEMM also for the powers of two between. All of it
 is ONNX Runtime's own CPU kernels, on float32 unless the key says otherwise, called alone, the cost of the call
@@ -20,7 +20,7 @@ taken off.
 ``run.t{T}``
     s: the same with arrays passed in and out, as a program calls it.
 ``sharing.t{T}``
-    s: the chain of nodes of ``measurement.noise.core_migration``, whose threads read what others wrote; only
+    s: the chain of nodes of ``measurement.noise``, whose threads read what others wrote; only
     where the default T is over 1.
 ``gemm.{dtype}.t{T}.m{M}.n{N}.k{K}``
     FLOP/s (2MNK): MatMul with constant (packed) weights K x N; dtype ``float32``, ``float64``, ``int8``
@@ -33,7 +33,7 @@ taken off.
     FLOP/s (2BMNK): batched, both operands computed at run time.
 ``conv.float32.t{T}.{class}``
     FLOP/s (2 per multiply-accumulate), in ONNX Runtime's blocked layout (NCHWc) where it has one; the classes
-    and their shapes are in ``measurement/ceilings/probes.toml``:
+    and their shapes are in ``measurement/probes.toml``:
     ``stem7x7s2``, ``stem3x3s2``, ``3x3``, ``3x3small``,
     ``3x3s2``, ``1x1``, ``1x1small``, ``5x5``, ``group32``, ``depthwise3x3``, ``depthwise3x3s2``,
     ``depthwise3x3far56`` and ``far14`` (from memory), ``depthwise5x5``, ``conv1d``, ``conv3d``,
@@ -140,7 +140,7 @@ def calibrate(
 ) -> Calibration:
     """Measure this machine's ceilings and keep them, in the user's data folder where no other is given.
 
-    ``measure``, such as ``measurement.ceilings.on_cpu.measure_ceilings``, is called with ``progress``: the
+    ``measure``, such as ``measurement.cpu_ceilings.measure_ceilings``, is called with ``progress``: the
     family being measured and how much is done, 0 to 1.
 
     Raises:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.decoding import convert
-from analyzer.devices.device import Device, DeviceKind
+from analyzer.devices.device import Device, DeviceKind, Instance
 from analyzer.devices.entries import LikeEntry, Shared, entries, read_toml, shared, to_device, to_instance
-from analyzer.devices.instances import Instance
 from analyzer.errors import DeviceError
 from analyzer.options import PRICINGS, Pricing
 from analyzer.text import did_you_mean

@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from analyzer.decoding import convert
-from analyzer.devices.device import Device, DeviceKind, Link
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, DeviceKind, Instance, Link
 from analyzer.errors import DeviceError
 from analyzer.options import Pricing
 from analyzer.precision import PEAK_TYPES

@@ -21,18 +21,23 @@ import msgspec
 
 from analyzer import __version__
 from analyzer.errors import UsageError
-from analyzer.fleet.carried import Carried, carried, files_of, model_path, require_inside, sight
 from analyzer.fleet.connection import LEAVE_OUT_HINT, Connection
 from analyzer.fleet.job import Job, Outcome, failed, without_lack_of_memory
 from analyzer.fleet.local import foreseen_bytes, need_python
 from analyzer.fleet.node import (
+    Carried,
     Errand,
     NodeFacts,
     Order,
     OtherNodeError,
+    carried,
+    files_of,
     lacking,
+    model_path,
     program_facts,
+    require_inside,
     require_same_program,
+    sight,
     work_on_node,
 )
 from analyzer.fleet.store import NOTES_FOLDER

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.devices import catalogue
 from analyzer.devices.detection import Machine, this_machine
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Instance
 from analyzer.errors import UsageError
 from analyzer.fleet.build import fleet_of
-from analyzer.fleet.job import Job
+from analyzer.fleet.consolidation import instance_of
+from analyzer.fleet.job import AskedModel, Job, jobs_of
 from analyzer.fleet.local import LocalPool
 from analyzer.fleet.model_list import models_of
-from analyzer.fleet.planning import AskedModel, jobs_of
-from analyzer.fleet.renting import instance_of
 from analyzer.fleet.store import Note, Store
 from analyzer.fleet.writing import check_fleet_files, write_fleet
 from analyzer.option_kinds import NEGATION

@@ -1,15 +1,145 @@
-"""The fleet's own files: ``fleet.json``, ``.csv``, ``.md``, ``index.html``; ``.parquet`` where pyarrow is."""
+"""The fleet's answer in sentences, and its own files: JSON, CSV, Markdown, page, Parquet."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from analyzer.decision.reasons import short_name
 from analyzer.errors import OutputError
 from analyzer.record.encoding import FLEET_FILE
-from analyzer.record.fleet import Fleet
+from analyzer.record.fleet import Consolidation, DeviceBias, Fleet, FleetDevice, FleetModel, Move
 from analyzer.record.formats import HTML_MARK, Format, marked_by
 from analyzer.record.output_files import Target, check_writable, write_all
 from analyzer.report.fleet import flat
+from analyzer.text import listed, plural
+from analyzer.units import dollars, factor
+
+# Devices that are named in a sentence, those of the most models.
+_NAMED = 4
+# An initialism that begins with one of these letters begins with a vowel when it is read: an L4, an RTX.
+_SPOKEN_WITH_A_VOWEL = frozenset("AEFHILMNORSX")
+
+
+def sentences_of(
+    models: Sequence[FleetModel],
+    devices: Sequence[FleetDevice],
+    *,
+    moves: Sequence[Move] = (),
+    consolidation: Consolidation | None = None,
+    biases: Sequence[DeviceBias] = (),
+) -> tuple[str, ...]:
+    """What should move, what shares machines, where models cost least, what failed."""
+    by_name = {model.name: model for model in models}
+    return (
+        *_moving(by_name, moves),
+        *_sharing(consolidation),
+        *_cheapest(models, devices),
+        *_biased(devices, biases),
+        *_without_answer(models),
+    )
+
+
+def _moving(by_name: dict[str, FleetModel], moves: Sequence[Move]) -> Iterator[str]:
+    idle = [
+        move
+        for move in moves
+        if move.today_kind == "gpu" and by_name[move.model].cells[move.cell].kind == "cpu"
+    ]
+    others = [move for move in moves if move not in idle]
+    for told, one, many in (
+        (idle, "pays for a GPU it does not need", "pay for a GPU they do not need"),
+        (others, "would cost less elsewhere", "would cost less elsewhere"),
+    ):
+        certain = [move for move in told if move.certain]
+        unsure = [move for move in told if not move.certain]
+        if certain:
+            verb = one if len(certain) == 1 else many
+            yield f"{len(certain):,} of {plural(len(by_name), 'model')} {verb}: {_saved(certain)}."
+        if unsure:
+            more = f"{len(unsure):,} more" if certain else f"{len(unsure):,} of {plural(len(by_name), 'model')}"
+            verb = many.replace("would", "").strip()
+            yield f"{more} may {verb}, {_saved(unsure)}: within the predictions' 90 % intervals."
+
+
+def _saved(moves: Sequence[Move]) -> str:
+    return f"{dollars(math.fsum(move.saved_usd_per_month for move in moves))} a month"
+
+
+def _sharing(told: Consolidation | None) -> Iterator[str]:
+    if told is None:
+        return
+    names = {one.model for machine in told.instances for one in machine.models}
+    if names:
+        machines = sum(machine.count for machine in told.instances)
+        today = told.today_usd_per_month
+        beside = f"{dollars(told.apart_usd_per_month)} with machines of their own"
+        if today is not None:
+            beside = f"{dollars(today)} today and {beside}"
+        yield (
+            f"{plural(len(names), 'model')} with traffic {'fits' if len(names) == 1 else 'fit'} on "
+            f"{plural(machines, 'instance')}: {dollars(told.usd_per_month)} a month, instead of {beside}; "
+            f"no packing costs less than {dollars(told.least_usd_per_month)}."
+        )
+    if told.left_out:
+        count = len(told.left_out)
+        verb = "has" if count == 1 else "have"
+        yield f"{plural(count, 'model')} with traffic {verb} no place among them."
+
+
+def _cheapest(models: Sequence[FleetModel], devices: Sequence[FleetDevice]) -> Iterator[str]:
+    """Where models cost least: ``At full load, 9 of 50 cost least on an L4, 30 on a CPU``."""
+    answered = [model for model in models if model.failure is None]
+    kinds = Counter[str]()
+    names = {device.slug: short_name(device.name) for device in devices}
+    for model in answered:
+        if model.cheapest is not None:
+            cell = model.cells[model.cheapest]
+            name = "CPU" if cell.kind == "cpu" else names.get(cell.device, cell.device)
+            kinds[f"{_article(name)} {name}"] += 1
+    # Names break ties, so that the order of models does not.
+    ordered = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
+    parts = [f"{count:,} on {name}" for name, count in ordered[:_NAMED]]
+    rest = sum(count for _, count in ordered[_NAMED:])
+    if rest:
+        parts.append(f"{rest:,} on others")
+    if parts:
+        first, _, where = parts[0].partition(" on ")
+        verb = "costs" if first == "1" else "cost"
+        yield f"At full load, {first} of {len(models):,} {verb} least on {listed([where, *parts[1:]])}."
+
+
+def _article(name: str) -> str:
+    """``an L4``, ``an RTX 4090``, ``a T4``, ``a GeForce``."""
+    word = re.split(r"[\s-]", name)[0]
+    spelt = not re.search("[a-z]", word)
+    vowel = word[:1] in _SPOKEN_WITH_A_VOWEL if spelt else word[:1] in "AEIO"
+    return "an" if vowel else "a"
+
+
+def _biased(devices: Sequence[FleetDevice], biases: Sequence[DeviceBias]) -> Iterator[str]:
+    names = {device.slug: short_name(device.name) for device in devices}
+    for bias in biases:
+        name = names.get(bias.device, bias.device)
+        yield (
+            f"On the {name} {plural(bias.models, 'measured model')} took {factor(bias.ratio)} the predicted "
+            f"time ({factor(bias.low)} to {factor(bias.high)}): "
+            "the other predictions on it are corrected by that."
+        )
+
+
+def _without_answer(models: Sequence[FleetModel]) -> Iterator[str]:
+    nowhere = sum(bool(model.cells) and not any(cell.is_usable for cell in model.cells) for model in models)
+    if nowhere:
+        verb = "runs, fits or keeps its limit" if nowhere == 1 else "run, fit or keep their limits"
+        yield f"{nowhere:,} {verb} on no device."
+    failed = sum(model.failure is not None for model in models)
+    if failed:
+        yield f"{failed:,} failed."
+
 
 INDEX_FILE = "index.html"
 _PARQUET_FILE = "fleet.parquet"

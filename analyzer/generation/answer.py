@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from analyzer.devices.device import Device
-from analyzer.devices.peer_links import exchange_notes, peer_link
+from analyzer.devices.device import Device, exchange_notes, peer_link
 from analyzer.errors import UsageError
 from analyzer.figures import Figure, seen_as
 from analyzer.generation.options import Candidate, Market, candidate, joules_per_token, option

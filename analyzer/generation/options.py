@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from analyzer.decision.energy import power, watts
 from analyzer.decision.money import usd_per_million
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.figures import Price, seen_as
 from analyzer.generation.memory import Footprint
 from analyzer.generation.request import Request, Setting, StepTypes, TimeLimits

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from analyzer.decision.error_components import RESOURCES, ErrorComponent, ratio
-from analyzer.decision.phrases import short_name
-from analyzer.decision.ranking_words import by_ratio
+from analyzer.decision.ranking import by_ratio
+from analyzer.decision.reasons import short_name
 from analyzer.figures import Way, seen_as
 from analyzer.record.generation import GenerationOption, GenerationResult
 from analyzer.record.outcome import Answer, RankedWay, WhyNot

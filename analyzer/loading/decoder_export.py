@@ -13,7 +13,7 @@ from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, keep_export
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, arguments_and_keywords
-from analyzer.loading.python.input_containers import register_containers
+from analyzer.loading.python.input_spec import register_containers
 from analyzer.loading.python.model_weights import WEIGHTLESS, ValuedWeights, built_with, cuda_is_elsewhere
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.python.user_model import UserModel, in_mode, load_user_model, path_of, user_failure

@@ -10,7 +10,7 @@ from analyzer.graph import Graph, Node, Tensor
 from analyzer.loading.onnx_graph.build import open_tensors, with_known_sizes
 from analyzer.loading.onnx_graph.evaluation import Evaluation
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, steps_of
-from analyzer.record.notes import WHOLE_SEQUENCES
+from analyzer.record.batch_ranges import WHOLE_SEQUENCES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,8 +20,7 @@ from analyzer.loading.input_values import deciding_inputs, range_filled, whole_v
 from analyzer.loading.load import stored_tensors
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.example_inputs import resolve_inputs, tensor_names
-from analyzer.loading.python.input_containers import tensors_in_containers
-from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input
+from analyzer.loading.python.input_spec import InputSpec, drawn_values, parse_input, tensors_in_containers
 from analyzer.loading.python.model_weights import cuda_is_elsewhere, plain_transformers
 from analyzer.loading.runnable_files import MODEL_FILE, numpy_array, write_bound, write_model
 from analyzer.loading.torch_private import tree_leaves

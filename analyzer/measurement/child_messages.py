@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.measurement.noise.core_migration import APART_RATIO
-from analyzer.measurement.noise.machine_load import Load
+from analyzer.measurement.machine_load import Load
+from analyzer.measurement.noise import APART_RATIO
 from analyzer.measurement.request import Latency, NodeTime, to_message
 from analyzer.process import Channel
 

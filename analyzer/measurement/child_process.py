@@ -1,4 +1,4 @@
-"""Measuring a model: in a child process, so that a crash costs that measurement only."""
+"""Measure a model, or run ONNX Runtime's model tools, in a child process: a crash costs that result only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 from analyzer import errors
 from analyzer.errors import AnalyzerError, MeasurementError, MemoryForeseenError
+from analyzer.measurement import machine_load
 from analyzer.measurement.child_messages import OPTIMIZED, RESULTS
-from analyzer.measurement.gpu_trace.launch_blocking import ENVIRONMENT
-from analyzer.measurement.noise import machine_load
+from analyzer.measurement.launch_blocking import ENVIRONMENT
 from analyzer.measurement.request import Measurement, MeasureRequest, NodeTime, from_message, to_message
 from analyzer.process import Child, ChildEndedError
 from analyzer.progress import Progress
@@ -96,7 +96,7 @@ def run_task(
 def measure_with_blocking_launches(
     request: MeasureRequest, measurement: Measurement, progress: Progress | None = None
 ) -> Measurement:
-    """The same with operators from blocking launches, in another child (``gpu_trace.launch_blocking``)."""
+    """The same with operators from blocking launches, in another child (``launch_blocking``)."""
     spec = {
         "request": to_message(replace(request, outputs=None)),
         "blocking": to_message(measurement.ways["resident"]),
@@ -161,3 +161,30 @@ def _trouble(
     if ended.status > 1 or (ended.status == 1 and stderr):
         return MeasurementError(f"the measurement ended with status {ended.status}{last}", hint="use --no-run")
     return None
+
+
+_CHILD = "analyzer.measurement.model_tools_child"
+# To calibrate a large model takes as long as some dozen runs of it without any fusion.
+_TIMEOUT_S = 3600.0
+
+
+def rewritten(
+    tool: str, model: Path, folder: Path, progress: Progress | None = None, **arguments: Any
+) -> Mapping[str, Any]:
+    """Write what a tool makes of a model, with its weights beside it, into an empty folder; return its results.
+
+    The tool, one of ``model_tools_child``, takes plain values besides. The model's file has its own name there.
+
+    Raises:
+        MeasurementError: It makes nothing of the model.
+    """
+    task = {"tool": tool, "model": str(model), "folder": str(folder), **arguments}
+    with run_folder() as own:
+        values = run_task(_CHILD, task, own, timeout_s=_TIMEOUT_S, progress=progress)
+    trouble = values.get("trouble")
+    if trouble is not None:
+        raise MeasurementError(trouble.message, hint=trouble.hint)
+    told: Mapping[str, Any] = values.get("told") or {}
+    if not (folder / model.name).exists():
+        raise MeasurementError("the tool wrote no model")
+    return told

@@ -1,4 +1,4 @@
-"""The shared libraries of CUDA: loaded for ONNX Runtime, and what is wrong where it cannot use them."""
+"""The shared libraries of CUDA, loaded for ONNX Runtime, and a GPU's memory by the driver's counters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from analyzer.devices.nvml import driver, handle
 from analyzer.errors import MeasurementError
 
 CUDA_PIP_LINE = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
@@ -140,3 +141,24 @@ def _elsewhere(name: str) -> Iterator[Path]:
     spec = importlib.util.find_spec("nvidia")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         yield from sorted(Path(folder).glob(f"*/lib/{name}"))
+
+
+def used_bytes(device_id: int = 0) -> int | None:
+    """Return the memory of a GPU that is in use now, by any process; None where the driver does not tell."""
+    return _memory(device_id, "used")
+
+
+def free_bytes(device_id: int = 0) -> int | None:
+    """Return the memory of a GPU that nobody uses now; None where the driver does not tell."""
+    return _memory(device_id, "free")
+
+
+def _memory(device_id: int, counter: str) -> int | None:
+    # NVML, not CUDA: asking the CUDA runtime would itself take some hundred MB of the card for a context.
+    import pynvml
+
+    try:
+        with driver() as nvml:
+            return int(getattr(nvml.nvmlDeviceGetMemoryInfo(handle(nvml, device_id)), counter))
+    except (pynvml.NVMLError, LookupError):
+        return None

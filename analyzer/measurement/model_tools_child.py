@@ -18,7 +18,7 @@ from analyzer.errors import AnalyzerError, MeasurementError
 from analyzer.loading.runnable_files import WEIGHTS, restore
 from analyzer.measurement import tensor_files
 from analyzer.measurement.child_messages import Reporter, work_as_child
-from analyzer.measurement.varied_inputs import varied
+from analyzer.measurement.tensor_files import varied
 from analyzer.process import run_as_child
 
 if TYPE_CHECKING:

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError
 from analyzer.measurement import tensor_files
-from analyzer.measurement.ceilings.probes import BLOCKED, MICROSOFT, Probe, feeds_of, model_of
-from analyzer.measurement.io_binding import bind, undisturbed_seconds
+from analyzer.measurement.probes import BLOCKED, MICROSOFT, Probe, feeds_of, model_of
 from analyzer.measurement.profile import RawTime
-from analyzer.measurement.session import SessionSettings
+from analyzer.measurement.session import SessionSettings, bind, undisturbed_seconds
 
 if TYPE_CHECKING:
     import numpy as np

@@ -9,25 +9,27 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from analyzer.measurement import profile, tensor_files
+from analyzer.measurement import machine_load, profile, tensor_files
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
-from analyzer.measurement.io_binding import bind_session
+from analyzer.measurement.machine_load import peak_resident_bytes, resident_bytes
 from analyzer.measurement.node_replay import BELOW_CLOCK_S, replay
-from analyzer.measurement.noise import machine_load
-from analyzer.measurement.noise.core_migration import (
+from analyzer.measurement.noise import (
     APART_RATIO,
+    LEAST_TURNS,
+    Bias,
     CoreDistance,
     Reading,
+    TurnResult,
+    alternate,
+    calibrate_bias,
     close_turns,
     core_distance,
+    quieter_half,
+    turns_for,
 )
-from analyzer.measurement.noise.interleaving import LEAST_TURNS, TurnResult, alternate, quieter_half, turns_for
-from analyzer.measurement.noise.machine_load import peak_resident_bytes, resident_bytes
-from analyzer.measurement.noise.profiler_overhead import Bias, calibrate_bias
-from analyzer.measurement.noise.timing_loops import Budget, settle, timed_runs, warm_up
 from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
-from analyzer.measurement.session import SessionSettings, create, explained, settings_for
-from analyzer.measurement.statistics import median, summarize
+from analyzer.measurement.session import SessionSettings, bind_session, create, explained, settings_for
+from analyzer.measurement.timing_loops import Budget, median, settle, summarize, timed_runs, warm_up
 
 # Shares of the time budget: what comes before the operators, and what takes turns with them.
 _WARM_UP, _TIMED, _PROFILED, _AGAIN, _REPLAYED = 0.1, 0.2, 0.2, 0.35, 0.15

@@ -1,32 +1,76 @@
-"""Measuring a session with [CUDA, CPU], inside the child process.
+"""Measure a session with [CUDA, CPU] inside the child process, with what CUPTI records of the GPU.
 
 End to end three ways: with copies of inputs and outputs (``copies``, the latency), with both in the GPU's
 memory (``resident``), and that as one CUDA graph (``graph``). Of a step that generates the last two: its cache
 never leaves the GPU, ids of tokens go there and come back. Operators from the GPU's own records, see
-``gpu_trace.node_times``; where nobody can record, the parent starts a second child whose launches block, see
-``gpu_trace.launch_blocking``.
+``gpu_trace``; where nobody can record, the parent starts a second child whose launches block, see
+``launch_blocking``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from analyzer.errors import AnalyzerError
-from analyzer.measurement import profile, tensor_files
+from analyzer.measurement import gpu_trace, machine_load, profile, tensor_files
 from analyzer.measurement.child_messages import Reporter
-from analyzer.measurement.gpu_memory import used_bytes
-from analyzer.measurement.gpu_trace import node_times
-from analyzer.measurement.gpu_trace.cupti import record
-from analyzer.measurement.io_binding import NOTHING, BoundSession, bind_session
-from analyzer.measurement.noise import machine_load
-from analyzer.measurement.noise.timing_loops import Budget, timed_runs, warm_up
+from analyzer.measurement.cuda_libraries import used_bytes
 from analyzer.measurement.on_cpu import Job, caller
 from analyzer.measurement.request import Latency, MeasureRequest
-from analyzer.measurement.session import create, explained
-from analyzer.measurement.statistics import summarize
+from analyzer.measurement.session import NOTHING, BoundSession, bind_session, create, explained
+from analyzer.measurement.timing_loops import Budget, summarize, timed_runs, warm_up
+
+
+def record(
+    call: Callable[[], object], count: int, folder: Path, device_id: int = 0
+) -> tuple[Mapping[str, Any] | None, str]:
+    """Run ``count`` times, each ending with the GPU idle, under CUPTI.
+
+    Returns:
+        The Kineto trace as parsed JSON, its file in ``folder`` removed, or None and why there is none.
+    """
+    why = _trouble()
+    if why:
+        return None, why
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    torch.cuda.synchronize(device_id)
+    with profile(activities=activities):  # the first one starts CUPTI and loses records
+        call()
+        torch.cuda.synchronize(device_id)
+    with profile(activities=activities) as recording:
+        for _ in range(count):
+            call()
+        torch.cuda.synchronize(device_id)  # records of what still runs would be out of range
+    path = folder / "kineto.json"
+    recording.export_chrome_trace(str(path))
+    text = path.read_text(encoding="utf-8", errors="replace")
+    path.unlink(missing_ok=True)
+    try:
+        return json.loads(text, strict=False), ""  # names of kernels may hold any character
+    except ValueError as error:
+        return None, f"the trace that torch.profiler wrote is damaged ({error})"
+
+
+def _trouble() -> str:
+    """Why nothing can be recorded; empty where it can."""
+    try:
+        import torch
+        from torch.profiler import ProfilerActivity, supported_activities
+    except ImportError:
+        return "torch, which carries CUPTI, is not installed"
+    if not torch.cuda.is_available():
+        return "this build of torch has no CUDA, or finds no GPU"
+    if ProfilerActivity.CUDA not in supported_activities():  # type: ignore[no-untyped-call]
+        return "this build of torch has no CUPTI"
+    return ""
+
 
 # Shares of the time budget.
 _WARM_UP, _COPIES, _RESIDENT, _GRAPH, _TRACED = 0.1, 0.3, 0.25, 0.15, 0.2
@@ -172,10 +216,10 @@ def _traced(job: Job, resident: Latency | None) -> None:
         reporter.message(f"the GPU's activity could not be recorded: {why}")
         return
     start_ns = session.get_profiling_start_time_ns()
-    _report(node_times.join(recorded, events, start_ns=start_ns), resident, reporter)
+    _report(gpu_trace.join(recorded, events, start_ns=start_ns), resident, reporter)
 
 
-def _report(traced: node_times.Traced | None, resident: Latency, reporter: Reporter) -> None:
+def _report(traced: gpu_trace.Traced | None, resident: Latency, reporter: Reporter) -> None:
     if traced is None:
         reporter.message("the GPU's activity could not be recorded: CUPTI gave no record of it")
         return
@@ -186,7 +230,7 @@ def _report(traced: node_times.Traced | None, resident: Latency, reporter: Repor
     if traced.lost > _MOST_LOST:
         reporter.message(f"CUPTI did not record who asked for {traced.lost:.0%} of the GPU's work")
         return
-    nodes, factor = node_times.node_times(traced, resident)
+    nodes, factor = gpu_trace.node_times(traced, resident)
     reporter.update(factor=factor, residual_s=resident.value * (1 - 1 / factor))
     reporter.environment(
         traced_runs=traced.runs,

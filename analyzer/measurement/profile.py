@@ -17,7 +17,7 @@ from typing import Any
 
 from analyzer.figures import Figure
 from analyzer.measurement.request import ExecutedNode
-from analyzer.measurement.statistics import spread_around
+from analyzer.measurement.timing_loops import spread_around
 
 ProfileEvent = Mapping[str, Any]
 

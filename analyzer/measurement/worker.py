@@ -23,7 +23,7 @@ def main(channel: Channel) -> None:
 def _measure(task: Mapping[str, Any], folder: Path, reporter: Reporter) -> None:
     import onnxruntime
 
-    from analyzer.measurement.noise.machine_load import load_average
+    from analyzer.measurement.machine_load import load_average
 
     request = from_message(task["request"], MeasureRequest)
     reporter.environment(
@@ -33,7 +33,7 @@ def _measure(task: Mapping[str, Any], folder: Path, reporter: Reporter) -> None:
         load_before=load_average(),
     )
     if task.get("blocking") is not None:
-        from analyzer.measurement.gpu_trace.launch_blocking import measure_blocking
+        from analyzer.measurement.launch_blocking import measure_blocking
 
         measure_blocking(request, folder, reporter, from_message(task["blocking"], Latency))
     elif request.provider == "cuda":

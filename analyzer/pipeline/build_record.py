@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.costs import CostTable, folded_flops, fused
 from analyzer.costs.families.control_flow import trips
-from analyzer.costs.parameters import parameter_bytes, parameters
+from analyzer.costs.table import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
 from analyzer.figures import NOT_TIMED, seen_as
 from analyzer.graph import Graph, Node, SizeOrigin, Tensor
@@ -38,7 +38,7 @@ from analyzer.record.analysis import (
     Totals,
     Where,
 )
-from analyzer.record.notes import DECIDE_SIZES
+from analyzer.record.batch_ranges import DECIDE_SIZES
 from analyzer.text import first_few, plural
 
 if TYPE_CHECKING:

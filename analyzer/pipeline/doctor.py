@@ -20,8 +20,8 @@ from analyzer.devices.detection import local_gpu, this_cpu
 from analyzer.devices.nvml import DriverFacts, driver_facts
 from analyzer.errors import AnalyzerError
 from analyzer.loading.cache import cache_folder
-from analyzer.measurement.ceilings.probes import Probe, floats, model_of
 from analyzer.measurement.child_process import measure
+from analyzer.measurement.probes import Probe, floats, model_of
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.ort.execution import Provider
 from analyzer.ort.kernels import releases

@@ -19,9 +19,9 @@ from analyzer.graph import Graph
 from analyzer.loading.runnable_files import RandomWeights
 from analyzer.loading.weights import random_feeds
 from analyzer.measurement.child_process import measure
-from analyzer.measurement.gpu_memory import free_bytes
-from analyzer.measurement.noise.machine_load import default_threads
-from analyzer.measurement.noise.profiler_overhead import chain
+from analyzer.measurement.cuda_libraries import free_bytes
+from analyzer.measurement.machine_load import default_threads
+from analyzer.measurement.noise import chain
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.memory import fit

@@ -12,8 +12,7 @@ from analyzer.decision.choice import choose, plan_with_gpu
 from analyzer.decision.decision_input import HostBasis, HostedRun
 from analyzer.decision.plans import Plans, plan_all, session_plans
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

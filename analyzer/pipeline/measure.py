@@ -24,11 +24,11 @@ from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.python.plain_call import beyond_table
 from analyzer.loading.weights import Runnable, deciding_values, filled_with_text, materialise
 from analyzer.measurement.child_process import measure
-from analyzer.measurement.gpu_memory import free_bytes
-from analyzer.measurement.noise.machine_load import default_threads
+from analyzer.measurement.cuda_libraries import free_bytes
+from analyzer.measurement.machine_load import default_threads
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
-from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.fit import peak_memory_bytes
 from analyzer.options import Options
 from analyzer.ort.execution import Group, Session
 from analyzer.ort.fusion import executed_names, groups_from_optimized

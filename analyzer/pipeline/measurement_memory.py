@@ -6,7 +6,7 @@ from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.memory import fit
-from analyzer.memory.liveness import step_bytes
+from analyzer.memory.fit import step_bytes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.execution import Session
 from analyzer.ort.fusion import predicted_groups

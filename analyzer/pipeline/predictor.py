@@ -13,12 +13,11 @@ import numpy as np
 from analyzer import prediction
 from analyzer.conversion import HALF
 from analyzer.decision import DecisionInput
+from analyzer.decision.decision_input import all_fits_gpu
 from analyzer.decision.pins import parse as parse_pin
-from analyzer.decision.plan_memory import all_fits_gpu
 from analyzer.decision.plans import session_plans
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, total
 from analyzer.graph import Graph
 from analyzer.options import Options

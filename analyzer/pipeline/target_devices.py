@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.errors import UsageError
 from analyzer.graph import Graph, Tensor
 from analyzer.options import ALL, DEFAULT_GPU, Options

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from analyzer import prediction
 from analyzer.decision import DecisionInput
-from analyzer.devices.device import Device
-from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, exchange_notes, peer_link
+from analyzer.devices.device import GPUS_A_MACHINE, NETWORK, Device, exchange_notes, peer_link
 from analyzer.figures import Figure, Origin, total
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded

@@ -14,8 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from analyzer.devices.device import Link
-from analyzer.devices.peer_links import GPUS_A_MACHINE, NETWORK, Peer, is_by_nvlink, is_by_pcie
+from analyzer.devices.device import GPUS_A_MACHINE, NETWORK, Link, Peer, is_by_nvlink, is_by_pcie
 from analyzer.figures import Figure
 from analyzer.prediction.gpu.constants import SIZES_S
 

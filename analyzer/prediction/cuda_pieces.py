@@ -7,8 +7,7 @@ from collections.abc import Callable
 from analyzer.costs.cost import Cost
 from analyzer.graph import Node
 from analyzer.operators import does_no_work
-from analyzer.prediction.attention_pieces import attention_piece
-from analyzer.prediction.expert_pieces import experts_piece
+from analyzer.prediction.attention_pieces import attention_piece, experts_piece
 from analyzer.prediction.features import ON_CPU_ALONE, base_piece, body_pieces, pieces_of, runs_bodies
 from analyzer.prediction.work_item import Piece
 from analyzer.training_operators import is_defined

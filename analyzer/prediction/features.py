@@ -11,8 +11,7 @@ from analyzer.costs.families.control_flow import trips
 from analyzer.costs.registry import count_graph, count_node
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
 from analyzer.operators import NHWC_DOMAIN, ON_TEXTS, TreeSums, does_no_work
-from analyzer.prediction.attention_pieces import cached_pieces
-from analyzer.prediction.expert_pieces import experts_on_cpu
+from analyzer.prediction.attention_pieces import cached_pieces, experts_on_cpu
 from analyzer.prediction.irregular_pieces import boxes, determinants, elements_of, indexed, transforms, value_of
 from analyzer.prediction.loop_variants import (
     KEPT_RUNS,

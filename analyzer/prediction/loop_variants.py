@@ -9,7 +9,7 @@ from itertools import pairwise
 from analyzer.graph import Node, Tensor
 from analyzer.operators import CLASSICAL_DOMAIN, INTEGER_PRODUCTS
 from analyzer.ort.blocked_layout import BLOCK
-from analyzer.prediction import integer_kernels
+from analyzer.prediction import irregular_pieces
 from analyzer.prediction.reference_core import loops
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
@@ -76,7 +76,7 @@ def _variant(node: Node) -> str:
     if node.op_type in ("MatMul", "Gemm") and first is not None and first.dtype.name in _PRODUCTS:
         return _PRODUCTS[first.dtype.name]
     if node.op_type in INTEGER_PRODUCTS:
-        return integer_kernels.family_of(node.op_type, node)
+        return irregular_pieces.family_of(node.op_type, node)
     if node.domain == CLASSICAL_DOMAIN:
         strings = first is not None and first.dtype.name == "string"
         if node.op_type in ("SVMRegressor", "SVMClassifier"):

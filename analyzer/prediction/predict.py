@@ -1,4 +1,4 @@
-"""Times of groups on a device with their intervals, of whole sessions, and of single operators."""
+"""Times of groups on a device with their intervals, of whole sessions, operators and many models at once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from analyzer.devices.device import Device
 from analyzer.graph import Graph
 from analyzer.ort.execution import Group
 from analyzer.prediction.cpu.ceilings import CPU_CALL_S, cpu_ceilings
-from analyzer.prediction.cpu.kernels import piece_times
-from analyzer.prediction.cpu.widths import cpu_widths
+from analyzer.prediction.cpu.kernels import cpu_widths, piece_times
 from analyzer.prediction.estimate import Bound, Estimate, Times, share_of_group
 from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH, MATMULS, SCAN
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
 from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
-from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, Overheads, launch_of
+from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.parameter_updates import UPDATE
 from analyzer.prediction.work_item import Kind, among
@@ -309,3 +308,63 @@ def operator_shares(
             part = weight / whole if whole > 0 else 1.0 / len(group.members)
             estimate_of[member] = None if estimate is None else share_of_group(estimate, part)
     return tuple(estimate_of)
+
+
+def stacked(models: Sequence[tuple[Workload, Sequence[int]]]) -> Workload:
+    """One workload of several models, each with how many groups of the model each of its groups stands for."""
+    works = [work for work, _ in models]
+    return replace(
+        joined(works),
+        copies=np.concatenate([np.asarray(copies, dtype=np.float64) for _, copies in models]),
+        model=np.repeat(np.arange(len(works)), [work.groups for work in works]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ModelTimes(Times):
+    """One run of each model, by model, in seconds; copies to and from the device apart.
+
+    Attributes:
+        groups_s: Each group's time by itself, its copies included.
+    """
+
+    groups_s: Floats
+
+
+def model_times(
+    work: Workload,
+    device: Device,
+    *,
+    precision: str,
+    threads: int | None = None,
+    host: Device | None = None,
+    replayed: bool = False,
+) -> ModelTimes:
+    """One run of each model of a stacked workload.
+
+    On a GPU the longer of the host's launches and the kernels with their gaps, and one call; where one CUDA
+    graph is replayed, kernels and gaps and one replay; on a CPU the sum of its operators and one call.
+
+    Arguments are those of ``predict_arrays``.
+    """
+    assert work.copies is not None
+    assert work.model is not None
+    times = predict_arrays(work, device, precision=precision, threads=threads, host=host, replayed=replayed)
+    copies, model = work.copies, work.model
+
+    def summed(each: Floats) -> Floats:
+        return np.asarray(np.bincount(model, weights=each * copies), dtype=np.float64)
+
+    time, low, high = summed(times.value), summed(times.low), summed(times.high)
+    if device.kind == "cpu" or replayed:
+        once, width = CPU_CALL_S if device.kind == "cpu" else REPLAY_S, HOST_WIDTH
+        launched = np.zeros(len(time))
+    else:
+        once, width = CALL_S, launch_of(device, host).width
+        launched = summed(host_times(work, device, host))
+    return ModelTimes(
+        value=np.maximum(time, launched) + once,
+        low=np.maximum(low, launched / width) + once / width,
+        high=np.maximum(high, launched * width) + once * width,
+        groups_s=times.value * copies,
+    )

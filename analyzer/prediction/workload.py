@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from analyzer.arrays import Bools, Floats, Ints
-from analyzer.costs.cost import ZERO, Cost, Costs
-from analyzer.costs.dimensions import OpenSizeError
+from analyzer.costs.cost import ZERO, Cost, Costs, OpenSizeError
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.operators import INTEGER_PRODUCTS, ON_TEXTS, does_no_work
 from analyzer.ort.execution import BIASED, Group
-from analyzer.prediction import integer_kernels
+from analyzer.prediction import irregular_pieces
 from analyzer.prediction.cuda_pieces import cuda_pieces_of
 from analyzer.prediction.features import MANY, chosen_body, form_of, passes, pieces_of, runs_bodies
 from analyzer.prediction.layout_changes import (
@@ -356,7 +355,7 @@ def _integer_product(graph: Graph, product: Piece, group: Group, inner: frozense
     stored = [tensor for tensor in outside if tensor.constant]
     return replace(
         product,
-        op=integer_kernels.family_of_group(group.op_type, nodes, stored),
+        op=irregular_pieces.family_of_group(group.op_type, nodes, stored),
         read=_float_bytes(outside),
         written=_float_bytes(written),
         weights=_float_bytes(stored),

@@ -177,7 +177,7 @@ def split_gain(plans: Sequence[PlanResult]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyNot:
-    """Why a way to run is not the answer: a slug of ``decision.ranking_words``, a sentence with its figure."""
+    """Why a way to run is not the answer: a slug of ``decision.ranking``, a sentence with its figure."""
 
     reason: str
     sentence: str

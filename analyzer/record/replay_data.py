@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Instance
 from analyzer.figures import Figure, Timed
 from analyzer.options import Pricing
 from analyzer.quantities import Amount, Count, Positive

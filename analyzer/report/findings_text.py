@@ -16,7 +16,7 @@ from analyzer.checks.settings import SEVERITIES, CheckSettings, Severity
 from analyzer.errors import AnalyzerError
 from analyzer.record.analysis import TOOL, Analysis, Finding, OperatorResult, Tool
 from analyzer.record.baseline import Baseline
-from analyzer.record.batch_axis import batch_of, has_batch
+from analyzer.record.batch_ranges import batch_of, has_batch
 from analyzer.report import device_rows, terminal
 from analyzer.report.document import Block, Document, Headline, Section, Table, Text, items
 from analyzer.report.escaping import printable

@@ -11,7 +11,7 @@ from typing import Any
 
 from analyzer.devices.device import Device
 from analyzer.record.analysis import Analysis
-from analyzer.record.batch_axis import batch_of, has_batch
+from analyzer.record.batch_ranges import batch_of, has_batch
 from analyzer.record.invocation import Texts, applied, command_line
 from analyzer.report import operator_columns, price_words
 from analyzer.report.ranking.words import is_elsewhere, of_run

@@ -35,7 +35,7 @@ from analyzer.devices import catalogue
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
-from analyzer.measurement.applied_session import level_one
+from analyzer.measurement.applied_child import level_one
 from analyzer.ort.execution import SETTINGS, annotate
 from analyzer.ort.session_nodes import LevelOne
 from analyzer.pipeline.apply.expressible import ToldSession, hybrid_session

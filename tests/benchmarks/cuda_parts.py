@@ -79,7 +79,7 @@ def machine(record: Record, _budget: float) -> None:
 def usable(record: Record, _budget: float) -> None:
     """Whether ONNX Runtime runs on the GPU; a GPU that it cannot use is a check that does not hold."""
     from analyzer.errors import AnalyzerError
-    from analyzer.measurement.noise.profiler_overhead import chain
+    from analyzer.measurement.noise import chain
     from analyzer.measurement.session import SessionSettings, create
 
     card = driver_says()
@@ -119,7 +119,7 @@ def driver_says() -> dict[str, Any] | None:
 
 def gpu_ceilings(record: Record, _budget: float) -> None:
     """The GPU's ceilings, and that they are in order."""
-    from analyzer.measurement.ceilings.on_cuda import measure_cuda_ceilings
+    from analyzer.measurement.cuda_ceilings import measure_cuda_ceilings
 
     found = measure_cuda_ceilings()
     record.put("gpu_ceilings", found)
@@ -135,7 +135,7 @@ def gpu_ceilings(record: Record, _budget: float) -> None:
 
 def cpu_ceilings(record: Record, budget: float) -> None:
     """The CPU's ceilings."""
-    from analyzer.measurement.ceilings.on_cpu import measure_ceilings
+    from analyzer.measurement.cpu_ceilings import measure_ceilings
 
     record.put("cpu_ceilings", measure_ceilings(seconds=6 * budget))
 
@@ -145,11 +145,10 @@ def trace(record: Record, _budget: float) -> None:
     import numpy as np
 
     from analyzer.measurement import profile
-    from analyzer.measurement.gpu_trace.cupti import record as recorded
-    from analyzer.measurement.gpu_trace.node_times import join
-    from analyzer.measurement.io_binding import bind_session
-    from analyzer.measurement.noise.profiler_overhead import chain
-    from analyzer.measurement.session import SessionSettings, create
+    from analyzer.measurement.gpu_trace import join
+    from analyzer.measurement.noise import chain
+    from analyzer.measurement.on_cuda import record as recorded
+    from analyzer.measurement.session import SessionSettings, bind_session, create
 
     folder = record.path.resolve().parent
     settings = SessionSettings(provider="cuda", optimize=False, profile_prefix=folder / "cuda-profile")
@@ -212,7 +211,7 @@ def no_fallback(record: Record, _budget: float) -> None:
     """CUDA asked for where it cannot be: an error, never the CPU."""
     from analyzer.errors import MeasurementError
     from analyzer.measurement.child_process import measure
-    from analyzer.measurement.noise.profiler_overhead import chain
+    from analyzer.measurement.noise import chain
     from analyzer.measurement.request import MeasureRequest
 
     with tempfile.TemporaryDirectory() as name:

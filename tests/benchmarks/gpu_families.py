@@ -196,8 +196,7 @@ class Bench:
         import onnxruntime as ort
 
         from analyzer.errors import AnalyzerError
-        from analyzer.measurement.io_binding import undisturbed_seconds
-        from analyzer.measurement.session import create
+        from analyzer.measurement.session import create, undisturbed_seconds
 
         model = case.model()
         row: dict[str, Any] = {}

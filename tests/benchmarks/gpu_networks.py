@@ -103,7 +103,7 @@ def load(name: str) -> Any:
 
 def graph_of(loaded: Any, kind: str, batch: int) -> Graph:
     """A sample at a batch, its floats in 16 bits where asked."""
-    from analyzer.conversion.half_precision import in_floats
+    from analyzer.conversion.convert import in_floats
 
     graph: Graph = loaded.graph(batch)
     return in_floats(graph, "float16") if kind == "fp16" else graph

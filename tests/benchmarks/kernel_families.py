@@ -12,7 +12,7 @@ import kernel_tables as tables
 import numpy as np
 from kernel_tables import TURNS, Array, Calls
 
-from analyzer.devices.peer_links import Peer, peer_link
+from analyzer.devices.device import Peer, peer_link
 from analyzer.prediction.collectives import (
     NCCL,
     Collective,
@@ -21,7 +21,15 @@ from analyzer.prediction.collectives import (
     reached,
     seconds_at,
 )
-from analyzer.prediction.gpu.attention import Attentions, attention_times, is_ordinary
+from analyzer.prediction.gpu.attention import (
+    Attentions,
+    ExpertConstants,
+    Mixtures,
+    attention_times,
+    expert_times,
+    hit_experts,
+    is_ordinary,
+)
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import (
     DECODE_WIDTHS,
@@ -34,7 +42,6 @@ from analyzer.prediction.gpu.constants import (
     SIZES_S,
     TENSOR_WIDTHS,
 )
-from analyzer.prediction.gpu.experts import ExpertConstants, Mixtures, expert_times, hit_experts
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
 from analyzer.prediction.gpu.on_tensor_cores import narrow_expert_times
 from analyzer.prediction.gpu.tensor_products import (

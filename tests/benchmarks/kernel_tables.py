@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from analyzer.devices.catalogue import device
-from analyzer.devices.device import Device
-from analyzer.devices.peer_links import peer_link
+from analyzer.devices.device import Device, peer_link
 from analyzer.prediction.collectives import sent_bytes
 
 Array = np.ndarray

@@ -29,8 +29,8 @@ from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
 from analyzer.measurement.child_process import measure
-from analyzer.measurement.noise.machine_load import available_cores, default_threads
-from analyzer.measurement.noise.profiler_overhead import calibrate_bias, chain
+from analyzer.measurement.machine_load import available_cores, default_threads
+from analyzer.measurement.noise import calibrate_bias, chain
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.session import SessionSettings
 from analyzer.measurement.tensor_files import save_tensors

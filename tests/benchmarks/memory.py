@@ -46,7 +46,7 @@ from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.weights import materialise
 from analyzer.measurement import profile
-from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.fit import peak_memory_bytes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.fusion import predicted_groups
 

@@ -4,7 +4,7 @@
 
 Without ``--measure`` only the speed: ResNet-50's groups on every GPU of the catalogue at 13 batch sizes. With
 it, every sample is run on this machine's CPU, calibrated before each; let it rest. A measurement that had the
-cores apart all the time (``measurement.noise.core_migration``) is made again, up to twice: the
+cores apart all the time (``measurement.noise``) is made again, up to twice: the
 calibration describes the machine with its cores close.
 With ``--cards``, the samples' milliseconds on all GPUs, to be looked through for
 what cannot be.
@@ -26,7 +26,7 @@ from analyzer.devices.calibration import calibrate
 from analyzer.devices.catalogue import gpus
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
-from analyzer.measurement.ceilings.on_cpu import measure_all
+from analyzer.measurement.cpu_ceilings import measure_all
 from analyzer.pipeline.prepared import prepare
 from analyzer.prediction import predict_session
 from analyzer.record import to_json

@@ -1,7 +1,7 @@
 """Whether this machine is quiet, told by work that has nothing to do with what is measured.
 
 A virtual machine's neighbours do not show in its own load: they take memory bandwidth and the clock, and the
-hypervisor moves its cores apart, to where they share no cache (``measurement.noise.core_migration``).
+hypervisor moves its cores apart, to where they share no cache (``measurement.noise``).
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from analyzer.measurement.ceilings.probes import Probe, feeds_of, floats, model_of
-from analyzer.measurement.io_binding import bind
-from analyzer.measurement.noise.core_migration import CoreDistance, core_distance
-from analyzer.measurement.noise.timing_loops import Budget, timed_runs
-from analyzer.measurement.session import SessionSettings
-from analyzer.measurement.statistics import median
+from analyzer.measurement.noise import CoreDistance, core_distance
+from analyzer.measurement.probes import Probe, feeds_of, floats, model_of
+from analyzer.measurement.session import SessionSettings, bind
+from analyzer.measurement.timing_loops import Budget, median, timed_runs
 
 QUIET = 1.15
 _READING_S = 0.06

@@ -30,7 +30,7 @@ from analyzer.ort.fusion import predicted_groups
 from analyzer.ort.placement import place
 from analyzer.ort.simplify import simplify
 from analyzer.prediction import workload
-from analyzer.prediction.many_models import model_times, stacked
+from analyzer.prediction.predict import model_times, stacked
 
 if TYPE_CHECKING:
     from analyzer.devices.device import Device

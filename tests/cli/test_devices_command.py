@@ -4,10 +4,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from analyzer.cli import machine
+from analyzer.cli import catalogues
 from analyzer.cli.catalogues import devices as command
 from analyzer.errors import UsageError
-from analyzer.measurement.noise.machine_load import available_cores
+from analyzer.measurement.machine_load import available_cores
 
 
 def shown(*arguments: str) -> str:
@@ -103,6 +103,6 @@ def test_an_instance_is_shown_with_its_gpu_and_price() -> None:
 
 
 def test_ceilings_are_not_measured_with_more_threads_than_cores() -> None:
-    result = CliRunner().invoke(machine.calibrate, ["--threads", str(available_cores() + 1)])
+    result = CliRunner().invoke(catalogues.calibrate, ["--threads", str(available_cores() + 1)])
     assert isinstance(result.exception, UsageError)
     assert f"--threads {available_cores()}" in str(result.exception.hint)

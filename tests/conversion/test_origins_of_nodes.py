@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx
 from onnx import helper
 
-from analyzer.conversion.node_origins import keep_origins
+from analyzer.conversion.graph_writer import keep_origins
 
 
 def model(*nodes: onnx.NodeProto) -> onnx.ModelProto:

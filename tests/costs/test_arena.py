@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.fit import peak_memory_bytes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.fusion import predicted_groups
 from analyzer.pipeline.prepared import prepare

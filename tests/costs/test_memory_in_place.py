@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.fit import peak_memory_bytes
 from analyzer.operators import IN_PLACE
 
 _ONE_INPUT = """

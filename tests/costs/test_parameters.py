@@ -7,7 +7,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from quantized_models import BLOCKS_SINCE, UINT8, Builder
 
-from analyzer.costs.parameters import parameter_bytes, parameters
+from analyzer.costs.table import parameter_bytes, parameters
 from analyzer.loading.onnx_graph.build import to_graph
 
 

@@ -12,7 +12,7 @@ from onnx import helper
 from analyzer.costs import count, count_node, folded_flops, fused
 from analyzer.costs.table import CostTable
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.fit import peak_memory_bytes
 from analyzer.record.analysis import Coverage
 
 

@@ -11,8 +11,7 @@ from analyzer.decision.decision_input import Decision, DecisionInput
 from analyzer.decision.energy import power
 from analyzer.decision.money import usd_per_million
 from analyzer.devices.catalogue import gpus, instances
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.errors import UsageError
 from analyzer.figures import Figure
 from analyzer.record.outcome import PlanResult

@@ -15,8 +15,7 @@ from analyzer.decision.decide import decide
 from analyzer.decision.decision_input import DecisionInput, Pin
 from analyzer.decision.plans import plan_all
 from analyzer.decision.ranking import instances, rank_ways
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, seen_as
 from analyzer.record.outcome import Answer, CostRow, PrecisionResult, RankedWay
 

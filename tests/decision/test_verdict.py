@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from analyzer.decision import decide
-from analyzer.decision.verdict import REASONS
+from analyzer.decision.decide import REASONS
 from analyzer.devices.device import Device
 from analyzer.ort.execution import NodePlacement
 

@@ -15,14 +15,12 @@ from unittest.mock import MagicMock
 import pytest
 from click.testing import CliRunner
 
-from analyzer.cli.machine import calibrate as command
+from analyzer.cli.catalogues import calibrate as command
 from analyzer.devices import calibration as kept
 from analyzer.errors import OutputError
-from analyzer.measurement.ceilings import on_cpu, probes
-from analyzer.measurement.ceilings.computed_probes import conv_classes, convolutions
-from analyzer.measurement.ceilings.on_cpu import CallCost, measure_ceilings, measure_probe, wander
-from analyzer.measurement.ceilings.probes import Probe
-from analyzer.measurement.noise import machine_load
+from analyzer.measurement import cpu_ceilings, machine_load, probes
+from analyzer.measurement.cpu_ceilings import CallCost, measure_ceilings, measure_probe, wander
+from analyzer.measurement.probes import Probe, conv_classes, convolutions
 
 
 def values(progress: Callable[..., Any]) -> dict[str, float]:
@@ -160,7 +158,7 @@ def test_an_operator_without_a_kernel_has_no_ceiling() -> None:
 
 def test_rates_and_times_are_reciprocal_views_of_the_same_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run of 3 s of which the call is 1: 2 s for 8 units of work."""
-    monkeypatch.setattr(on_cpu, "undisturbed_seconds", lambda *_, **__: 3.0)
+    monkeypatch.setattr(cpu_ceilings, "undisturbed_seconds", lambda *_, **__: 3.0)
     call = overhead(1.0, 1.0)
     rate, time = (
         probes.Probe(key="x", amount=8.0, per=per, op_type="Neg", inputs=(probes.floats(4),))
@@ -176,7 +174,7 @@ def test_what_is_as_short_as_a_call_is_compared_with_one_of_the_same_moment(
     monkeypatch: pytest.MonkeyPatch, now: float, left: float
 ) -> None:
     """A call of 4 s at best so far takes less at the moment of a run of 3; a tenth is the operator's."""
-    monkeypatch.setattr(on_cpu, "undisturbed_seconds", lambda *_, **__: 3.0)
+    monkeypatch.setattr(cpu_ceilings, "undisturbed_seconds", lambda *_, **__: 3.0)
     probe = Probe(key="x", amount=1.0, per="time", op_type="Neg", inputs=(probes.floats(4),))
     assert measure_probe(probe, 1, 0.0, overhead(4.0, now)) == pytest.approx(left)
 
@@ -186,7 +184,7 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> N
         ("products", lambda: iter([next(probes.listed("products"))])),
         ("bandwidth", lambda: iter([next(probes.listed("bandwidth"))])),
     )
-    monkeypatch.setattr(on_cpu, "_FAMILIES", few)
+    monkeypatch.setattr(cpu_ceilings, "_FAMILIES", few)
     seen = []
     found = measure_ceilings(seconds=0.05, threads=2, progress=lambda *told: seen.append(told))
     found.pop("busy", None)
@@ -205,7 +203,7 @@ def test_ceilings_cover_one_thread_and_all(monkeypatch: pytest.MonkeyPatch) -> N
 def test_measurements_share_a_time_with_their_own_preparation(preparation: float, total: float) -> None:
     """100 in 10 s, however long they take to prepare; the least of 2 ms each is not taken from them."""
     now = 0.0
-    pace = on_cpu.Pace(10.0, 100, lambda: now)
+    pace = cpu_ceilings.Pace(10.0, 100, lambda: now)
     shares = []
     for _ in range(100):
         shares.append(pace.next())
@@ -221,10 +219,10 @@ TIME = Probe(key="time.t{T}", amount=12.0, per="time", op_type="Neg", inputs=())
 
 def visited(monkeypatch: pytest.MonkeyPatch, seconds: dict[Probe, tuple[float, ...]]) -> dict[str, float]:
     """What comes out where the visits of each probe take so many seconds, and there are no more of them."""
-    monkeypatch.setattr(on_cpu, "_FAMILIES", (("one", lambda: iter(seconds)),))
-    monkeypatch.setattr(on_cpu, "bind", lambda model, *_: SimpleNamespace(call=model, session=None))
+    monkeypatch.setattr(cpu_ceilings, "_FAMILIES", (("one", lambda: iter(seconds)),))
+    monkeypatch.setattr(cpu_ceilings, "bind", lambda model, *_: SimpleNamespace(call=model, session=None))
     monkeypatch.setattr(probes, "model_of", lambda probe: probe.key)
-    monkeypatch.setattr(on_cpu, "chain", lambda length: length)
+    monkeypatch.setattr(cpu_ceilings, "chain", lambda length: length)
     taken = {probe.key: iter(visits) for probe, visits in seconds.items()}
 
     def undisturbed(call: Any, *_: Any, **__: Any) -> float:
@@ -233,7 +231,7 @@ def visited(monkeypatch: pytest.MonkeyPatch, seconds: dict[Probe, tuple[float, .
         # A microsecond a node, none for the call, two more with arrays.
         return call * 1e-6 if isinstance(call, int) else 10e-6
 
-    monkeypatch.setattr(on_cpu, "undisturbed_seconds", undisturbed)
+    monkeypatch.setattr(cpu_ceilings, "undisturbed_seconds", undisturbed)
     found = measure_ceilings(seconds=1.0, threads=1)
     assert [next(left, None) for left in taken.values()] == [None] * len(taken)
     return found
@@ -290,10 +288,10 @@ def test_on_a_busy_machine_several_threads_are_no_slower_than_one(
     monkeypatch: pytest.MonkeyPatch, others: float, both: tuple[float, float]
 ) -> None:
     """Who waits for a thread whose core another has waits twice: nothing that the operator does."""
-    monkeypatch.setattr(on_cpu, "_FAMILIES", (("one", lambda: iter([RATE, TIME])),))
-    monkeypatch.setattr(on_cpu, "CallCost", MagicMock(return_value=MagicMock(ceilings=dict)))
-    monkeypatch.setattr(on_cpu, "core_distance", lambda *_, **__: MagicMock())
-    monkeypatch.setattr(on_cpu, "measure_probe", lambda probe, threads, *_: both_ways(probe, threads))
+    monkeypatch.setattr(cpu_ceilings, "_FAMILIES", (("one", lambda: iter([RATE, TIME])),))
+    monkeypatch.setattr(cpu_ceilings, "CallCost", MagicMock(return_value=MagicMock(ceilings=dict)))
+    monkeypatch.setattr(cpu_ceilings, "core_distance", lambda *_, **__: MagicMock())
+    monkeypatch.setattr(cpu_ceilings, "measure_probe", lambda probe, threads, *_: both_ways(probe, threads))
 
     def both_ways(probe: Probe, threads: int) -> float:
         return 12.0 / threads if probe.per == "rate" else 0.25 * threads
@@ -307,7 +305,9 @@ def test_on_a_busy_machine_several_threads_are_no_slower_than_one(
 
 def test_the_command_measures_keeps_and_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "folder_of_calibrations", lambda: tmp_path)
-    monkeypatch.setattr(on_cpu, "measure_all", lambda progress, **_: values(progress or (lambda *_: None)))
+    monkeypatch.setattr(
+        cpu_ceilings, "measure_all", lambda progress, **_: values(progress or (lambda *_: None))
+    )
     missing = CliRunner().invoke(command, ["--show"])
     assert missing.exit_code == 0
     assert "not calibrated" in missing.output
@@ -324,6 +324,6 @@ def test_the_command_measures_keeps_and_shows(tmp_path: Path, monkeypatch: pytes
 def test_the_command_says_what_disturbed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "folder_of_calibrations", lambda: tmp_path)
     disturbed = {"busy": 1.5, "cores": 2.0, **values(lambda *_: None)}
-    monkeypatch.setattr(on_cpu, "measure_all", lambda *_, **__: disturbed)
+    monkeypatch.setattr(cpu_ceilings, "measure_all", lambda *_, **__: disturbed)
     said = CliRunner().invoke(command, []).stdout
     assert "other processes ran beside it (1.5 of 2 cores): calibrate again on a quiet machine." in said

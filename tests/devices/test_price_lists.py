@@ -9,7 +9,7 @@ import pytest
 
 from analyzer.devices import catalogue
 from analyzer.devices.catalogue import FOLDER, areas, listed_prices
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Instance
 from analyzer.errors import DeviceError
 from analyzer.options import PRICINGS, Pricing
 

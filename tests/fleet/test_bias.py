@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analyzer.fleet.bias import MeasuredPair, biases_of, corrected
-from analyzer.fleet.row import judged_anew
+from analyzer.fleet.build import MeasuredPair, biases_of, corrected
+from analyzer.fleet.work import judged_anew
 from analyzer.record.fleet import DeviceBias, FleetModel
 from analyzer.record.outcome import RankedWay
 

@@ -28,13 +28,20 @@ from analyzer import analyze, analyze_fleet
 from analyzer.errors import AnalyzerError, UsageError
 from analyzer.fleet import cluster as fleet_cluster
 from analyzer.fleet import connection as fleet_connection
-from analyzer.fleet.address import address_of, answers
-from analyzer.fleet.carried import sight
 from analyzer.fleet.cluster import RayCluster
+from analyzer.fleet.connection import address_of, answers
 from analyzer.fleet.fleet import Finished
 from analyzer.fleet.job import Job, Outcome
-from analyzer.fleet.node import Errand, NodeFacts, Order, OtherNodeError, program_facts, require_same_program
-from analyzer.fleet.slot import _ended, _timed_out
+from analyzer.fleet.local import _ended, _timed_out
+from analyzer.fleet.node import (
+    Errand,
+    NodeFacts,
+    Order,
+    OtherNodeError,
+    program_facts,
+    require_same_program,
+    sight,
+)
 from analyzer.record.encoding import load_fleet
 from analyzer.record.fleet import Fleet, FleetFailure, FleetModel
 
@@ -274,9 +281,8 @@ def test_a_node_with_other_files_stops_all_but_not_where_they_were_changed_meanw
     joined: Any, zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(errand: Errand, order: Order) -> bytes:
-        from analyzer.fleet.carried import sight
         from analyzer.fleet.job import Job, Outcome
-        from analyzer.fleet.node import OtherNodeError
+        from analyzer.fleet.node import OtherNodeError, sight
         from analyzer.record.fleet import FleetModel
 
         if sight((errand.path,)) != errand.sight:

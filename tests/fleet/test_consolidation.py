@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Instance
 from analyzer.fleet.consolidation import consolidation_of
 from analyzer.record.fleet import FleetFailure, FleetModel, Today, Traffic
 from analyzer.record.outcome import RankedWay

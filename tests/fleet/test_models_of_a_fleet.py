@@ -11,11 +11,9 @@ import pytest
 from fleet_models import write_onnx
 
 from analyzer.errors import AnalyzerError, ModelError, UsageError
-from analyzer.fleet.carried import model_path
-from analyzer.fleet.job import own_files
-from analyzer.fleet.manifest import read_manifest
-from analyzer.fleet.model_list import models_of
-from analyzer.fleet.planning import jobs_of
+from analyzer.fleet.job import jobs_of, own_files
+from analyzer.fleet.model_list import models_of, read_manifest
+from analyzer.fleet.node import model_path
 from analyzer.fleet.store import key_of
 from analyzer.record.fleet import Today, Traffic
 

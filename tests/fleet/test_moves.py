@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Instance
 from analyzer.errors import UsageError
-from analyzer.fleet.moves import moves_of
+from analyzer.fleet.consolidation import moves_of
 from analyzer.record.fleet import FleetModel, Today, Traffic
 from analyzer.record.outcome import RankedWay
 

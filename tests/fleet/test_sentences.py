@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from analyzer.fleet.sentences import sentences_of
+from analyzer.fleet.writing import sentences_of
 from analyzer.record.fleet import (
     Consolidation,
     DeviceBias,

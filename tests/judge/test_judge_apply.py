@@ -15,7 +15,7 @@ import pytest
 from analyzer.api import apply_plan
 from analyzer.errors import UsageError
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.measurement import applied_child, applied_session
+from analyzer.measurement import applied_child
 from analyzer.ort.placement import place
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def _sessions_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         applied_child._work(asked, folder, Mock(update=results.update))
         return results
 
-    monkeypatch.setattr(applied_session, "run_task", done)
+    monkeypatch.setattr(applied_child, "run_task", done)
 
 
 def differences(folder: Path, ruling: Ruling) -> list[str]:

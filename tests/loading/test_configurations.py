@@ -10,8 +10,8 @@ import pytest
 from analyzer import analyze, plan_capacity
 from analyzer.cli import run_command_line
 from analyzer.errors import ModelError, UsageError
+from analyzer.fleet.job import jobs_of
 from analyzer.fleet.model_list import models_of
-from analyzer.fleet.planning import jobs_of
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference

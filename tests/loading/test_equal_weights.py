@@ -16,7 +16,7 @@ from analyzer.loading.load import load_live
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.runnable_files import RandomWeights
 from analyzer.loading.weights import materialise, told_apart
-from analyzer.measurement.ceilings import probes
+from analyzer.measurement import probes
 
 LAYERS = 4
 

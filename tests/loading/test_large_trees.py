@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from analyzer.costs import count
-from analyzer.costs.parameters import parameter_bytes, parameters
+from analyzer.costs.table import parameter_bytes, parameters
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.loading.onnx_graph.onnx_file import LARGE_NODE, read_model, without_weights

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.traffic import cost
+from analyzer.costs.cost import Cost, cost
 from analyzer.graph import DTYPES, Node, Source, Tensor
 from analyzer.loading.onnx_graph.construction import make_node, make_tensor, renumbered
 

@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from measuring_models import perceptron, sized, token_step
 
-from analyzer.measurement.io_binding import bind_session
 from analyzer.measurement.on_cuda import bound_call
 from analyzer.measurement.request import MeasureRequest
-from analyzer.measurement.session import SessionSettings, create
+from analyzer.measurement.session import SessionSettings, bind_session, create
 
 
 def main(library: str) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from analyzer.measurement.io_binding import bind_session, undisturbed_seconds
-from analyzer.measurement.session import SessionSettings, create
+from analyzer.measurement.session import SessionSettings, bind_session, create, undisturbed_seconds
 
 
 @pytest.mark.parametrize(("in_place", "runs_seen"), [({"past": "present"}, 4), ({}, 0)])

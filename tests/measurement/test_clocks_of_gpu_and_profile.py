@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.measurement.gpu_trace.clock_alignment import clock_shift
-from analyzer.measurement.gpu_trace.node_times import device_activities, join
+from analyzer.measurement.gpu_trace import clock_shift, device_activities, join
 from analyzer.measurement.profile import runs
 
 EXCERPT = Path(__file__).parents[1] / "data" / "traces" / "kineto_excerpt.json"

@@ -11,18 +11,20 @@ import pytest
 from measuring_models import perceptron, save
 
 from analyzer.figures import Figure
+from analyzer.measurement import noise as core_distances
 from analyzer.measurement.child_messages import Reporter
 from analyzer.measurement.child_process import measure
-from analyzer.measurement.noise import core_migration as core_distances
-from analyzer.measurement.noise.core_migration import (
+from analyzer.measurement.noise import (
+    Bias,
     CoreDistance,
     Reading,
     SingleThread,
+    TurnResult,
+    alternate,
     close_turns,
     core_distance,
+    turns_for,
 )
-from analyzer.measurement.noise.interleaving import TurnResult, alternate, turns_for
-from analyzer.measurement.noise.profiler_overhead import Bias
 from analyzer.measurement.on_cpu import quiet_turns, scaled
 from analyzer.measurement.profile import RawTime
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest

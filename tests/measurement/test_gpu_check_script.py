@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.measurement.ceilings import on_cpu
+from analyzer.measurement import cpu_ceilings
 
 # Enough for the slowest machine; what the script does takes no longer for it.
 AMPLE = "60"
@@ -46,7 +46,7 @@ def test_the_ceilings_of_the_cpu_are_a_part_of_their_own(
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
     import cuda_parts
 
-    monkeypatch.setattr(on_cpu, "measure_ceilings", lambda *, seconds: {"dispatch.t1": seconds})
+    monkeypatch.setattr(cpu_ceilings, "measure_ceilings", lambda *, seconds: {"dispatch.t1": seconds})
     path = tmp_path / "part.json"
     cuda_parts.main("CPU ceilings", str(path), "0.5")
     record = json.loads(path.read_text())

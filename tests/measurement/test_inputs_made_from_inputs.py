@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from analyzer.measurement.varied_inputs import later_changed, varied
+from analyzer.measurement.tensor_files import later_changed, varied
 
 
 @pytest.mark.parametrize(

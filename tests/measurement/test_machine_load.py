@@ -8,13 +8,7 @@ import pytest
 from measuring_models import perceptron, save
 
 from analyzer.measurement.child_process import measure
-from analyzer.measurement.noise.machine_load import (
-    Load,
-    Snapshot,
-    available_cores,
-    default_threads,
-    load_between,
-)
+from analyzer.measurement.machine_load import Load, Snapshot, available_cores, default_threads, load_between
 from analyzer.measurement.request import MeasureRequest
 
 

@@ -12,8 +12,8 @@ import pytest
 from measuring_models import one_node, perceptron, save
 
 from analyzer.errors import MeasurementError
-from analyzer.measurement.ceilings.on_cuda import has_cuda
 from analyzer.measurement.child_process import measure
+from analyzer.measurement.cuda_ceilings import has_cuda
 from analyzer.measurement.output_agreement import agreement
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import load_tensors

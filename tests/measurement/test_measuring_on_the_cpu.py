@@ -11,7 +11,7 @@ from measuring_models import FLOAT, branching, model, perceptron, save
 from onnx import TensorProto, helper
 
 from analyzer.measurement.child_process import measure
-from analyzer.measurement.noise.profiler_overhead import chain
+from analyzer.measurement.noise import chain
 from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.measurement.tensor_files import load_tensors, save_tensors
 

@@ -4,7 +4,7 @@ import psutil
 import pytest
 
 from analyzer.measurement import on_cpu
-from analyzer.measurement.noise.machine_load import peak_resident_bytes, resident_bytes
+from analyzer.measurement.machine_load import peak_resident_bytes, resident_bytes
 
 
 @pytest.mark.parametrize(("share", "tight"), [(0.5, False), (1.0, True), (2.0, True)])

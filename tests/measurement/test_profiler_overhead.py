@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from analyzer.measurement.noise.profiler_overhead import calibrate_bias
+from analyzer.measurement.noise import calibrate_bias
 from analyzer.measurement.session import SessionSettings
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.measurement.noise.core_migration import SingleThread
-from analyzer.measurement.noise.interleaving import Turn, TurnResult, alternate, quieter_half, turns_for
-from analyzer.measurement.statistics import summarize
+from analyzer.measurement.noise import SingleThread, Turn, TurnResult, alternate, quieter_half, turns_for
+from analyzer.measurement.timing_loops import summarize
 
 
 class Session:

@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.measurement.noise.timing_loops import Budget, relative_error, rest, timed_runs, warm_up
-from analyzer.measurement.statistics import is_steady, median, quantile, summarize
+from analyzer.measurement.timing_loops import (
+    Budget,
+    is_steady,
+    median,
+    quantile,
+    relative_error,
+    rest,
+    summarize,
+    timed_runs,
+    warm_up,
+)
 
 
 class Clock:

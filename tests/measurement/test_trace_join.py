@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from analyzer.measurement.gpu_trace.node_times import Traced, TracedNode, join, node_times
+from analyzer.measurement.gpu_trace import Traced, TracedNode, join, node_times
 from analyzer.measurement.request import Latency
 
 TRACES = Path(__file__).parents[1] / "data" / "traces"

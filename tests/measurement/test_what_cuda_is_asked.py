@@ -20,8 +20,8 @@ from measuring_models import model, one_node, perceptron, save
 from onnx import TensorProto, helper
 
 from analyzer.errors import MeasurementError, MemoryEndedError
-from analyzer.measurement.ceilings.on_cuda import has_cuda
 from analyzer.measurement.child_process import measure
+from analyzer.measurement.cuda_ceilings import has_cuda
 from analyzer.measurement.request import MeasureRequest
 
 pytestmark = pytest.mark.skipif(has_cuda(), reason="this machine has a GPU")
@@ -212,7 +212,7 @@ def test_nvidia_s_packages_are_found_in_another_folder_than_onnxruntime_s(
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder)
     script = (
-        "from analyzer.measurement.noise.profiler_overhead import chain\n"
+        "from analyzer.measurement.noise import chain\n"
         "from analyzer.measurement.session import SessionSettings, create\n"
         "print(create(chain(1), SessionSettings(provider='cuda', optimize=False)).get_providers()[0])\n"
     )

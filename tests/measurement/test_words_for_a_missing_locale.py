@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analyzer.measurement.error_explanations import explained, plain
+from analyzer.measurement.session import explained, plain
 
 # As ONNX Runtime 1.31.1 says it on a Debian image without the package `locales`.
 SAID = (

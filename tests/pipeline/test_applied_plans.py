@@ -29,7 +29,7 @@ from analyzer.errors import (
 )
 from analyzer.loading import reading_process, runnable_files
 from analyzer.loading.runnable_files import write_file
-from analyzer.measurement.applied_session import verify
+from analyzer.measurement.applied_child import verify
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
 from analyzer.ort.execution import KEY, ON_CPU, annotate

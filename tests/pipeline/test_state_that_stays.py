@@ -14,7 +14,7 @@ from analyzer.errors import UsageError
 from analyzer.graph import Graph
 from analyzer.loading.load import load_live
 from analyzer.measurement.request import Latency, Measurement
-from analyzer.memory.liveness import peak_memory_bytes
+from analyzer.memory.fit import peak_memory_bytes
 from analyzer.memory.session_plan import SessionPlan
 from analyzer.ort.fusion import predicted_groups
 from analyzer.pipeline import measure

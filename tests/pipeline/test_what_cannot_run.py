@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from analyzer import analyze
 from analyzer.errors import InputError, ShapesRefusedError
-from analyzer.measurement.error_explanations import explained
+from analyzer.measurement.session import explained
 
 
 def relu(opset: int, ir_version: int, domain: str = "", op_type: str = "Relu") -> onnx.ModelProto:

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 import pytest
 
-from analyzer.measurement.ceilings.on_cuda import has_cuda
+from analyzer.measurement.cuda_ceilings import has_cuda
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analyzer.devices.catalogue import device
-from analyzer.devices.peer_links import Peer, exchange_notes, peer_link
+from analyzer.devices.device import Peer, exchange_notes, peer_link
 from analyzer.prediction.collectives import Collective, collective_time
 
 

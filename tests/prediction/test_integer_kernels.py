@@ -14,10 +14,10 @@ from analyzer.costs import count
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.measurement.ceilings.computed_probes import conv_classes
+from analyzer.measurement.probes import conv_classes
 from analyzer.ort.fusion import predicted_groups
 from analyzer.prediction import predict, workload
-from analyzer.prediction.integer_kernels import PROBED_CONVOLUTIONS, IntegerShapes
+from analyzer.prediction.irregular_pieces import PROBED_CONVOLUTIONS, IntegerShapes
 
 SIZE = 512
 # A rate for each family, far apart; copies so fast that they do not matter.

@@ -18,9 +18,8 @@ from analyzer.devices.device import Device
 from analyzer.graph import Graph, Node, Tensor
 from analyzer.prediction.attention_pieces import attention_shape
 from analyzer.prediction.features import pieces_of
-from analyzer.prediction.gpu.attention import Attentions
+from analyzer.prediction.gpu.attention import Attentions, Mixtures, hit_experts
 from analyzer.prediction.gpu.constants import FITTED
-from analyzer.prediction.gpu.experts import Mixtures, hit_experts
 from analyzer.prediction.gpu.kernels import chosen_by_library
 from analyzer.prediction.gpu.launch import NODE_S, PRODUCT_S
 from analyzer.prediction.work_item import Kind

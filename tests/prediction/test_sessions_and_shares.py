@@ -12,7 +12,7 @@ from analyzer.devices import catalogue
 from analyzer.graph import Graph, Node
 from analyzer.ort.execution import Group
 from analyzer.prediction.gpu.launch import CALL_S, FLOOR_S, GAP_S, STREAM_S
-from analyzer.prediction.many_models import model_times, stacked
+from analyzer.prediction.predict import model_times, stacked
 
 LAUNCHED_S = FLOOR_S + GAP_S + STREAM_S
 

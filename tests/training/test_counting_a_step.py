@@ -13,7 +13,7 @@ import pytest
 from analyzer.costs import count
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
-from analyzer.memory.liveness import step_bytes
+from analyzer.memory.fit import step_bytes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 

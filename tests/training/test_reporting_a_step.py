@@ -14,7 +14,7 @@ import pytest
 from analyzer import analyze
 from analyzer.cli import run_command_line
 from analyzer.devices.catalogue import device
-from analyzer.devices.peer_links import NETWORK, Peer, peer_link
+from analyzer.devices.device import NETWORK, Peer, peer_link
 from analyzer.prediction.collectives import collective_time, dominates_from, ring_time, scaled
 from analyzer.prediction.estimate import Estimate
 from analyzer.record import load_report

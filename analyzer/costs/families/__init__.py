@@ -8,8 +8,6 @@ from analyzer.costs.families import (  # noqa: F401 - each fills the registry
     convolution,
     elementwise,
     generation,
-    linear_attention,
-    losses,
     mixture_of_experts,
     movement,
     normalization,
@@ -18,8 +16,7 @@ from analyzer.costs.families import (  # noqa: F401 - each fills the registry
     quantized,
     recurrent,
     reduction,
-    sequences,
     signals,
-    training_operators,
+    training,
     vision,
 )

@@ -8,12 +8,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import OpenSizeError, dims, elements, nbytes, out
+from analyzer.costs.cost import Cost, OpenSizeError, cost, dims, elements, nbytes, out, reads
 from analyzer.costs.families.per_element import moves, per_output
 from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
 from analyzer.operators import CLASSICAL_DOMAIN, TreeSums
 

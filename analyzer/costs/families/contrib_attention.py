@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements, nbytes, out, value
+from analyzer.costs.cost import Cost, cost, dims, elements, nbytes, out, reads, value, writes
 from analyzer.costs.families.attention import ROTARY, Heads, attend, heads_of, rows_read
 from analyzer.costs.families.per_element import CONTRIB, moves
 from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost, reads, writes
 from analyzer.graph import DEFAULT_DOMAIN, Node, Tensor
 
 # Inputs by position, here and below: the schemas of ONNX Runtime 1.31.1

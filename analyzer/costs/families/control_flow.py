@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from analyzer.costs.cost import ZERO, Cost
-from analyzer.costs.dimensions import dims, value
+from analyzer.costs.cost import ZERO, Cost, dims, value
 from analyzer.costs.registry import count_graph, rule
 from analyzer.graph import Node, Trips
-from analyzer.record.notes import ONE_TRIP, is_least
+from analyzer.record.batch_ranges import ONE_TRIP, is_least
 
 COSTLIER = "the costlier branch is assumed to be taken"
 UPPER = "the loop may end early: all trips that its limit allows are counted"

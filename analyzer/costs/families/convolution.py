@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements, out
+from analyzer.costs.cost import Cost, dims, elements, out
 from analyzer.costs.families.elementwise import activation
 from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC, per_input
 from analyzer.costs.families.products import product

@@ -6,11 +6,9 @@ costs the same: Gelu is Div, Erf, Add, Mul, Mul.
 
 from __future__ import annotations
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import elements, out
+from analyzer.costs.cost import Cost, cost, elements, out
 from analyzer.costs.families.per_element import CONTRIB, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
 _ONE_PASS = """

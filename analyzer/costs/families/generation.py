@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from analyzer.costs.cost import ZERO, Cost
-from analyzer.costs.dimensions import dims, out, value
+from analyzer.costs.cost import ZERO, Cost, cost, dims, out, value
 from analyzer.costs.families.control_flow import times
 from analyzer.costs.families.per_element import CONTRIB, moves, per_output
 from analyzer.costs.registry import count_graph, rule
-from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
 _STEPS = (

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements, nbytes
+from analyzer.costs.cost import Cost, dims, elements, nbytes, reads
 from analyzer.costs.families.per_element import CONTRIB
 from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import reads
 from analyzer.graph import Node, Tensor
 
 _SPREAD = "tokens spread over the experts: as many are read as there are choices, at most all"

@@ -1,15 +1,13 @@
-"""Counting movement (0 FLOPs, explicitly, and bytes) and views (0 FLOPs and 0 bytes)."""
+"""Count movement (0 FLOPs, and bytes), views (0 of both), sequences, optionals, maps and strings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
 
-from analyzer.costs.cost import ZERO, Cost
-from analyzer.costs.dimensions import dims, elements, nbytes, out
+from analyzer.costs.cost import ZERO, Cost, cost, dims, elements, nbytes, out, reads
 from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC, moves
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node, Tensor
 from analyzer.operators import CONTRIB_VIEWS, VIEWS, in_training
 
@@ -138,3 +136,29 @@ def _nothing(_: Node) -> Mapping[int, int]:
 @reads("CastLike")
 def _first_alone(_: Node) -> Mapping[int, int]:
     return {1: 0}
+
+
+moves(
+    {
+        "ConcatFromSequence": "reads every tensor of the sequence, writes its output",
+        "Optional": "passes its input on",
+        "OptionalGetElement": "passes its input on",
+        "OptionalHasElement": "writes one truth value",
+        "RegexFullMatch": "compares strings; their bytes have no fixed size",
+        "SequenceAt": "reads and writes the tensor that is taken",
+        "SequenceConstruct": "passes tensors on",
+        "SequenceEmpty": "writes nothing",
+        "SequenceErase": "passes tensors on",
+        "SequenceInsert": "passes tensors on",
+        "SequenceLength": "writes one number",
+        "SplitToSequence": "reads its input, writes every part",
+        "StringConcat": "reads and writes strings; their bytes have no fixed size",
+        "StringNormalizer": "reads and writes strings; their bytes have no fixed size",
+        "StringSplit": "reads and writes strings; their bytes have no fixed size",
+        "TfIdfVectorizer": "looks up n-grams, reads its input, writes its output",
+    },
+    family=__name__,
+)
+moves(
+    {"Tokenizer": "reads and writes strings; their bytes have no fixed size"}, family=__name__, domain=CONTRIB
+)

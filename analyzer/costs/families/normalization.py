@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import elements, out
+from analyzer.costs.cost import Cost, cost, elements, out
 from analyzer.costs.families.per_element import CONTRIB, NHWC, per_input, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 from analyzer.operators import in_training
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import elements, out
+from analyzer.costs.cost import Cost, cost, elements, out
 from analyzer.costs.registry import CostRule, Counts, register
-from analyzer.costs.traffic import cost
 from analyzer.graph import DEFAULT_DOMAIN, Node
 from analyzer.operators import CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
 

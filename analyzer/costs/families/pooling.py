@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import out
+from analyzer.costs.cost import Cost, cost, out
 from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC, per_input, per_output
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
 

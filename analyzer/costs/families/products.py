@@ -6,12 +6,10 @@ import re
 from collections.abc import Sequence
 from math import prod
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements, out
+from analyzer.costs.cost import Cost, cost, dims, elements, out
 from analyzer.costs.families.elementwise import GELU_TANH, activation
 from analyzer.costs.families.per_element import CONTRIB
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements, out
+from analyzer.costs.cost import Cost, cost, dims, elements, out, reads
 from analyzer.costs.families.convolution import taps
 from analyzer.costs.families.normalization import LAYER_NORM, SOFTMAX
 from analyzer.costs.families.per_element import CONTRIB, per_input, per_output
 from analyzer.costs.families.pooling import window
 from analyzer.costs.families.products import depth, product
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
 
 # FLOPs an element, as the module's docstring has them.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements
+from analyzer.costs.cost import Cost, dims, elements
 from analyzer.costs.families.per_element import CONTRIB
 from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from math import ceil, log2
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements, out, value
+from analyzer.costs.cost import Cost, cost, dims, elements, out, value
 from analyzer.costs.families.per_element import CONTRIB, per_input
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost
 from analyzer.graph import Node
 
 per_input(

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import ceil, log2, prod
 
-from analyzer.costs.cost import Cost
-from analyzer.costs.dimensions import dims, elements, out, value
+from analyzer.costs.cost import Cost, cost, dims, elements, out, reads, value
 from analyzer.costs.families.per_element import CONTRIB, NCHWC, NHWC
 from analyzer.costs.families.products import product
 from analyzer.costs.registry import rule
-from analyzer.costs.traffic import cost, reads
 from analyzer.graph import Node
 
 _TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from analyzer.costs.parameters import parameters
+from analyzer.costs.table import parameters
 from analyzer.devices.device import Device, DeviceKind
 from analyzer.errors import GraphError, UsageError
 from analyzer.generation.graphs.axes import OWN_NAMES, Axes, GivenInput, axes_of, named_axes, without_partner

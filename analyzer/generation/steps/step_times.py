@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from analyzer.costs import count
-from analyzer.devices.device import Device
-from analyzer.devices.peer_links import peer_link
+from analyzer.devices.device import Device, peer_link
 from analyzer.figures import Figure
 from analyzer.generation.request import StepSizes
 from analyzer.generation.steps.decoder_graph import StepGraph
@@ -21,7 +20,7 @@ from analyzer.ort.placement import place
 from analyzer.ort.simplify import simplify
 from analyzer.prediction import Workload, total, transfer, workload
 from analyzer.prediction.collectives import collective_time
-from analyzer.prediction.many_models import ModelTimes, model_times, stacked
+from analyzer.prediction.predict import ModelTimes, model_times, stacked
 from analyzer.prediction.work_item import Kind
 
 

@@ -21,7 +21,6 @@ from analyzer.loading.python.inferred_inputs import (
     options_to_complete,
     options_to_give,
 )
-from analyzer.loading.python.input_containers import register_containers
 from analyzer.loading.python.input_spec import (
     GRAPH_EDGES,
     InputSpec,
@@ -30,6 +29,7 @@ from analyzer.loading.python.input_spec import (
     names_in_order,
     nested,
     parameter_of,
+    register_containers,
 )
 from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
 from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.python.example_inputs import ExampleInputs, tensor_names
-from analyzer.loading.python.input_containers import tensors_in_containers
+from analyzer.loading.python.input_spec import tensors_in_containers
 from analyzer.loading.python.model_weights import cuda_is_elsewhere, parameter_sizes, plain_transformers
 from analyzer.loading.python.source_lines import built_at
 from analyzer.loading.python.user_model import UserModel

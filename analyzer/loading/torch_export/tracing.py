@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import patch
 
 from analyzer.loading.python.example_inputs import ExampleInputs
-from analyzer.loading.python.input_containers import (
+from analyzer.loading.python.input_spec import (
     UNKNOWN_OUTPUT,
     marks_in_form,
     outputs_as_containers,

@@ -15,7 +15,7 @@ from analyzer.errors import InputError, MeasurementError, MemoryForeseenError, M
 from analyzer.graph import DTYPES, Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.weights import Runnable, materialise
-from analyzer.measurement.applied_session import level_one, recorded_nodes
+from analyzer.measurement.applied_child import level_one, recorded_nodes
 from analyzer.measurement.session import SessionSide
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.options import PlanName, keywords_of
@@ -43,7 +43,7 @@ from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress
 from analyzer.record import to_json
 from analyzer.record.analysis import Analysis
-from analyzer.record.batch_axis import batch_of
+from analyzer.record.batch_ranges import batch_of
 from analyzer.report.html import templates_dir
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count, seconds

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.pins import pins_by_operator
-from analyzer.decision.placement_problem import PlacementProblem
+from analyzer.decision.placement_problem import HOST, PlacementProblem
 from analyzer.decision.plans import Plan, Plans, objective_value, plan_all, plan_of_session
-from analyzer.decision.tensor_edges import HOST
 from analyzer.errors import UsageError
 from analyzer.ort.execution import Placement
 from analyzer.ort.kernels import registry

@@ -10,7 +10,7 @@ from typing import Any
 from analyzer.conversion import integer_form
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.graph import Graph
-from analyzer.measurement.applied_session import verify
+from analyzer.measurement.applied_child import verify
 from analyzer.measurement.output_agreement import allowed
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.memory import sequences_held

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal
 from analyzer.decision import DecisionInput
 from analyzer.decision.plans import Plans, plan_all
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.memory.fit import fits
 from analyzer.pipeline.batches import AnalysisBasis

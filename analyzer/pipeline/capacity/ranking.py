@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analyzer.decision.error_components import ErrorComponent, ratio
-from analyzer.decision.ranking_words import by_ratio
+from analyzer.decision.ranking import by_ratio
 from analyzer.figures import Figure, seen_as
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.record.outcome import Answer, RankedWay, WhyNot

@@ -12,8 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from analyzer.devices import catalogue
-from analyzer.devices.device import Device
-from analyzer.devices.instances import Instance
+from analyzer.devices.device import Device, Instance
 from analyzer.errors import UsageError
 from analyzer.figures import LoadedQueue, Origin, Price, seen_as
 from analyzer.pipeline.capacity.ranking import rank_services

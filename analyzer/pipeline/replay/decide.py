@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from analyzer.costs.parameters import parameter_bytes
+from analyzer.costs.table import parameter_bytes
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.errors import RecordError

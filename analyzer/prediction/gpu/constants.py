@@ -10,8 +10,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from analyzer.prediction.gpu.attention import AttentionConstants
-from analyzer.prediction.gpu.experts import ExpertConstants
+from analyzer.prediction.gpu.attention import AttentionConstants, ExpertConstants
 from analyzer.prediction.gpu.tensor_products import QuantisingConstants, TensorConstants
 
 

@@ -39,7 +39,7 @@ from analyzer.prediction.gpu.constants import (
     GpuConstants,
 )
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S
-from analyzer.prediction.gpu.rows import Rows
+from analyzer.prediction.gpu.on_tensor_cores import Rows
 from analyzer.prediction.gpu.tensor_products import UNALIGNED_WIDTH, is_unaligned, overflow, quantising_times
 from analyzer.prediction.gpu.tiles import conv_tiles, tiled, untranslated, winograd_tiles
 from analyzer.prediction.work_item import FLOAT_BYTES, Kind

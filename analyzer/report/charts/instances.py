@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from analyzer.record.analysis import Analysis, CostRow
-from analyzer.record.batch_axis import batch_of, has_batch
+from analyzer.record.batch_ranges import batch_of, has_batch
 from analyzer.record.generation import GenerationResult
 from analyzer.report import price_words
 from analyzer.report.charts import vega

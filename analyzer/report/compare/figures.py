@@ -10,7 +10,7 @@ from typing import Any
 
 from analyzer.checks.placement import copies_inside
 from analyzer.record.analysis import Analysis, PlanResult, TransferItem
-from analyzer.record.batch_axis import has_batch
+from analyzer.record.batch_ranges import has_batch
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
 from analyzer.report.compare.comparison import Better, ComparedFact, ComparedFigure, ErrorParts

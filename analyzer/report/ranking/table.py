@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from analyzer.figures import Figure
 from analyzer.options import Objective
 from analyzer.record.analysis import Analysis
-from analyzer.record.batch_axis import has_batch
+from analyzer.record.batch_ranges import has_batch
 from analyzer.record.outcome import Answer, RankedWay
 from analyzer.report.document import SCREEN, WHOLE, AnswerFigure, Column, Table, table
 from analyzer.report.ranking.words import leads, name, of_run

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from analyzer.record.analysis import Analysis
-from analyzer.record.batch_axis import at_batch
+from analyzer.record.batch_ranges import at_batch
 from analyzer.record.outcome import Answer, RankedWay
 from analyzer.report.summary import figure_words, plan_cards, verdict_words
 from analyzer.report.summary.figure_words import VERDICT_WORDS

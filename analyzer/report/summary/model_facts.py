@@ -9,7 +9,7 @@ from analyzer.checks.phrases import tensor_bytes
 from analyzer.devices.device import Device
 from analyzer.precision import peak_type
 from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, TensorInfo
-from analyzer.record.notes import DECIDE_SIZES, WHOLE_SEQUENCES, is_least, without_trips
+from analyzer.record.batch_ranges import DECIDE_SIZES, WHOLE_SEQUENCES, is_least, without_trips
 from analyzer.report.summary.leading_operators import time_in_plan
 from analyzer.report.summary.plan_cards import best_plan
 from analyzer.text import first_few, plural

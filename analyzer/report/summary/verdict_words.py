@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from analyzer.checks.phrases import OVER_SLO
 from analyzer.record.analysis import Analysis, VerdictResult
-from analyzer.record.batch_axis import batch_of, has_batch, sizes_that_grow
-from analyzer.record.batch_ranges import about, interval_words, who_wins
+from analyzer.record.batch_ranges import about, batch_of, has_batch, interval_words, sizes_that_grow, who_wins
 from analyzer.report.summary.figure_words import per_second
 from analyzer.report.summary.model_facts import in_precision, open_sizes, uses_gpu
 from analyzer.text import plural

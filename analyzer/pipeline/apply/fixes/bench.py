@@ -8,15 +8,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from analyzer.conversion.node_origins import keep_origins
+from analyzer.conversion.graph_writer import keep_origins
 from analyzer.decision.plans import plan_all
 from analyzer.figures import Figure
 from analyzer.graph import Graph
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.measurement.applied_session import result_of
-from analyzer.measurement.model_tools import rewritten
+from analyzer.measurement.applied_child import result_of
+from analyzer.measurement.child_process import rewritten
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
 from analyzer.options import PlanName

@@ -16,7 +16,7 @@ from analyzer.conversion.last_logits import TOKENS, NoLogits, cut, last_logits
 from analyzer.errors import AnalyzerError
 from analyzer.graph import DEFAULT_DOMAIN, Graph
 from analyzer.loading.runnable_files import link_external_data
-from analyzer.measurement.applied_session import verify
+from analyzer.measurement.applied_child import verify
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
 from analyzer.ort.execution import Placement

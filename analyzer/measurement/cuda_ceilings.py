@@ -1,4 +1,4 @@
-"""Measuring the GPU's ceilings: products and memory through ONNX Runtime, copies through the CUDA runtime."""
+"""Measure a GPU's ceilings: products and memory through ONNX Runtime, copies through the CUDA runtime."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from typing import Any
 
 from analyzer.devices.nvml import driver, handle
 from analyzer.errors import AnalyzerError, MeasurementError
-from analyzer.measurement.ceilings.probes import Probe, feeds_of, floats, model_of
-from analyzer.measurement.io_binding import bind, undisturbed_seconds
-from analyzer.measurement.noise.profiler_overhead import chain
-from analyzer.measurement.session import SessionSettings, create
+from analyzer.measurement.noise import chain
+from analyzer.measurement.probes import Probe, feeds_of, floats, model_of
+from analyzer.measurement.session import SessionSettings, bind, create, undisturbed_seconds
 from analyzer.progress import Progress
 
 _SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""The machine during a measurement: cores, load, and what other processes took meanwhile."""
+"""The machine during a measurement: cores, load, and the time that other processes took."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measuring this machine's ceilings: one small model by key, the lower quartile of its runs.
+"""Measure this machine's ceilings: one small model by key, the lower quartile of its runs.
 
 All probes are visited twice, and those again whose two best visits do not agree: the best visit counts, as
 other processes and a host's other guests slow a machine for seconds, and its best is what comes back. Where the
@@ -6,7 +6,7 @@ first two visits differ on the whole, two that agree may both have been slow: sh
 often as time allows, and how far visits differ is kept, since what is predicted is as much less sure. With one
 thread, what the processor spends on that thread counts, which leaves out what others ran on its core.
 
-A family of probes begins when the cores are close to each other (``measurement.noise.core_migration``), or
+A family of probes begins when the cores are close to each other (``measurement.noise``), or
 patience ends.
 """
 
@@ -20,24 +20,20 @@ from functools import partial
 
 from analyzer.devices.calibration import STEADY
 from analyzer.errors import AnalyzerError
-from analyzer.measurement.ceilings import computed_probes, probes
-from analyzer.measurement.ceilings.probes import Probe
-from analyzer.measurement.io_binding import bind, undisturbed_seconds
-from analyzer.measurement.noise import machine_load
-from analyzer.measurement.noise.core_migration import core_distance
-from analyzer.measurement.noise.profiler_overhead import chain
-from analyzer.measurement.noise.timing_loops import rest
-from analyzer.measurement.session import SessionSettings
-from analyzer.measurement.statistics import median
+from analyzer.measurement import machine_load, probes
+from analyzer.measurement.noise import chain, core_distance
+from analyzer.measurement.probes import Probe
+from analyzer.measurement.session import SessionSettings, bind, undisturbed_seconds
+from analyzer.measurement.timing_loops import median, rest
 from analyzer.progress import Progress
 
 # In order of use to the prediction: what comes last is what a short time leaves out. What is not computed is
 # listed in ``probes.toml``.
 _COMPUTED: Mapping[str, Callable[[], Iterator[Probe]]] = {
-    "convolutions": computed_probes.convolutions,
-    "integer convolutions": computed_probes.integer_convolutions,
-    "trees": computed_probes.trees,
-    "classical models": computed_probes.classical,
+    "convolutions": probes.convolutions,
+    "integer convolutions": probes.integer_convolutions,
+    "trees": probes.trees,
+    "classical models": probes.classical,
 }
 _FAMILIES: tuple[tuple[str, Callable[[], Iterator[Probe]]], ...] = tuple(
     (name, _COMPUTED.get(name, partial(probes.listed, name)))
@@ -320,7 +316,7 @@ def measure_all(
 
     Other arguments are those of ``measure_ceilings``.
     """
-    from analyzer.measurement.ceilings.on_cuda import has_cuda, measure_cuda_ceilings
+    from analyzer.measurement.cuda_ceilings import has_cuda, measure_cuda_ceilings
 
     with_gpu = gpu and has_cuda()
     share = 0.7 if with_gpu else 1.0  # of the progress bar

@@ -16,12 +16,11 @@ from pathlib import Path
 from analyzer.errors import MeasurementError
 from analyzer.measurement import profile
 from analyzer.measurement.child_messages import OPTIMIZED_FULL, Reporter
-from analyzer.measurement.io_binding import NOTHING, bind, bind_session
-from analyzer.measurement.noise.profiler_overhead import Bias, chain
+from analyzer.measurement.noise import Bias, chain
 from analyzer.measurement.on_cpu import feeds_for
 from analyzer.measurement.request import Latency, MeasureRequest, NodeTime
-from analyzer.measurement.session import SessionSettings, create, settings_for
-from analyzer.measurement.statistics import median
+from analyzer.measurement.session import NOTHING, SessionSettings, bind, bind_session, create, settings_for
+from analyzer.measurement.timing_loops import median
 
 # CUDA reads it once, when the process makes its context.
 ENVIRONMENT = {"CUDA_LAUNCH_BLOCKING": "1"}

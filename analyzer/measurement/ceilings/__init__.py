@@ -1,1 +1,0 @@
-"""A machine's ceilings: products, memory, loops and copies, measured one small model each."""

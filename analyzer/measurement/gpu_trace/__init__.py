@@ -1,1 +1,0 @@
-"""Operator times on a GPU: what it recorded, joined to ONNX Runtime's nodes."""

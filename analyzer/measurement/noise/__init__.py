@@ -1,1 +1,0 @@
-"""What disturbs a measurement, and how repeated timings are taken and summarised in spite of it."""
