@@ -45,8 +45,7 @@ DEFAULT = "run"
 # Several small commands share a module; of the others each has its own, of its name.
 MODULES = {
     **dict.fromkeys(("run", "generate", "capacity", "apply", "render", "compare"), "analyses"),
-    **dict.fromkeys(("devices", "ops", "rules"), "catalogues"),
-    **dict.fromkeys(("calibrate", "doctor"), "machine"),
+    **dict.fromkeys(("devices", "ops", "rules", "calibrate", "doctor"), "catalogues"),
 }
 # By then what was in the signal's way has ended.
 _AGAIN_S = 0.05
