@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command line and exits with its status."""
+    """Run the command line and exits with its status."""
     from analyzer.cli import clean_up_on_sigterm, run_command_line
 
     clean_up_on_sigterm()

@@ -199,7 +199,7 @@ def apply_plan(
     progress: Progress | None = None,
     **options: Any,
 ) -> Applied:
-    """Writes a folder that runs a plan: annotated model, session's settings, a program, what was verified.
+    """Write a folder that runs a plan: annotated model, session's settings, a program, what was verified.
 
     Args:
         model: What ``analyze()`` takes, or an analysis: of ``analyze()``, ``load_report()`` or a record's path.
@@ -224,7 +224,7 @@ def apply_plan(
 
 @takes_options("render")
 def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
-    """The model of a saved record decided anew; nothing is measured and no model is read.
+    """Return the model of a saved record decided anew; nothing is measured and no model is read.
 
     Args:
         analysis: From ``load_report``.
@@ -244,7 +244,7 @@ def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
 
 
 def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:
-    """The model at its batch, and whether it is another graph than the one that was loaded."""
+    """Return the model at its batch, and whether it is another graph than the one that was loaded."""
     graph = loaded.graph()
     form = in_form(graph, options)
     read_ahead(loaded, form, options if form is graph else options.replace(run=False))

@@ -104,7 +104,7 @@ _Size = TypeVar("_Size", int, int | None)
 
 
 def broadcast(shapes: Iterable[Sequence[_Size]]) -> tuple[_Size, ...]:
-    """The common shape of several operands, aligned at the last axis.
+    """Return the common shape of several operands, aligned at the last axis.
 
     A 1 takes the other's size, 0 too; an open size takes a known one over 1, and stays open beside a 1, for it
     may turn out to be any.
@@ -269,11 +269,11 @@ class Node:
         return (self.domain, self.op_type)
 
     def input(self, position: int) -> Tensor | None:
-        """The input at this position, None where it is absent or left out at the end."""
+        """Return the input at this position, None where it is absent or left out at the end."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def output(self, position: int) -> Tensor | None:
-        """The output at this position, None where it is absent or left out at the end."""
+        """Return the output at this position, None where it is absent or left out at the end."""
         return self.outputs[position] if position < len(self.outputs) else None
 
     @property

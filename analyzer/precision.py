@@ -124,7 +124,7 @@ class DevicePrecision:
 
 
 def peak_type(kind: Literal["cpu", "gpu"], peaks: Mapping[str, float], precision: str) -> str | None:
-    """The type whose peak the products of this precision run at; None where nothing can stand in.
+    """Return the type whose peak the products of this precision run at; None where nothing can stand in.
 
     Args:
         kind: Whether ONNX Runtime's CPU or its CUDA provider runs them.
@@ -138,7 +138,7 @@ def peak_type(kind: Literal["cpu", "gpu"], peaks: Mapping[str, float], precision
 
 
 def on_device(device: _Processor, precision: str) -> DevicePrecision:
-    """What a precision means on a device.
+    """Return the meaning of a precision on a device.
 
     Raises:
         UsageError: There is no such precision.
@@ -163,7 +163,7 @@ def on_device(device: _Processor, precision: str) -> DevicePrecision:
 
 
 def floats_on_gpu(precision: str, peaks: Mapping[str, float]) -> str | None:
-    """The precision of an integer form's floats on a GPU with these peaks; None for the model's own."""
+    """Return the precision of an integer form's floats on a GPU with these peaks; None for the model's own."""
     return next((name for name in _INTEGER_FORMS[precision].floats_on_gpu if name in peaks), None)
 
 
@@ -173,12 +173,12 @@ def is_full(precision: str) -> bool:
 
 
 def full_on_cuda(peaks: Mapping[str, float]) -> str:
-    """What ONNX Runtime's CUDA provider computes fp32 products in unless told otherwise (``use_tf32=1``)."""
+    """Return the type of fp32 products in ONNX Runtime's CUDA provider by default (``use_tf32=1``)."""
     return "tf32" if "tf32" in peaks else "fp32"
 
 
 def own_precision(tensors: Iterable[Tensor]) -> str:
-    """The float type in which most bytes of these tensors are kept; ``fp32`` where none tells.
+    """Return the float type in which most bytes of these tensors are kept; ``fp32`` where none tells.
 
     Integers are kept and computed as what they are, whatever floats are computed in.
     """

@@ -68,7 +68,7 @@ def duration(value: object, *, where: str) -> float:
 
 
 def share(value: object, *, where: str) -> float:
-    """A share from ``"5%"`` or ``0.05``.
+    """Return a share from ``"5%"`` or ``0.05``.
 
     Raises:
         UsageError: It is none, or below 0.
@@ -84,7 +84,7 @@ def share(value: object, *, where: str) -> float:
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The word that was probably meant, None where none is close."""
+    """Return the word that was probably meant, None where none is close."""
     close = difflib.get_close_matches(word, list(words), n=1, cutoff=0.6)
     return close[0] if close else None
 
@@ -105,20 +105,20 @@ def plural(number: int, noun: str, nouns: str = "") -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
+    """Return ``a``, ``a and b``, ``a, b and c``."""
     every = tuple(words)
     return " and ".join(filter(None, (", ".join(every[:-1]), *every[-1:])))
 
 
 def first_few(words: Iterable[str], most: int = 3) -> str:
-    """``a, b and c``; of more words ``a, b, c and 4 more``."""
+    """Return ``a, b and c``; of more words ``a, b, c and 4 more``."""
     every = tuple(words)
     rest = len(every) - most
     return f"{', '.join(every[:most])} and {rest:,} more" if rest > 0 else listed(every)
 
 
 def middle_cut(text: str, limit: int) -> str:
-    """A text of at most this many characters; both ends stay, which tell one name from the next."""
+    """Return a text of at most this many characters; both ends stay, which tell one name from the next."""
     if len(text) <= limit:
         return text
     kept = max(limit - 1, 0)
@@ -126,7 +126,7 @@ def middle_cut(text: str, limit: int) -> str:
 
 
 def module_cut(path: str, limit: int) -> str:
-    """A module's path of at most this many characters: its end and the number of its layer stay."""
+    """Return a module's path of at most this many characters: its end and the number of its layer stay."""
     if len(path) <= limit:
         return path
     *around, last = path.split(".")
@@ -166,7 +166,7 @@ def loggable(text: str) -> str:
 
 
 def json_escaped(json_text: str) -> str:
-    """A JSON text of the same value with control characters escaped, in which no line commands a CI server.
+    """Return JSON text of the same value with control characters escaped, in that no line commands a CI server.
 
     Half a character, which JSON allows and no file holds, is written as the six characters of its escape.
     """

@@ -38,7 +38,7 @@ def is_toml(text: str) -> bool:
 
 
 def read_within(path: Path, most_bytes: int) -> bytes:
-    """The content of a file that a stranger may have put there.
+    """Return the content of a file that a stranger may have put there.
 
     Raises:
         OSError: It cannot be read.
@@ -56,7 +56,7 @@ def read_within(path: Path, most_bytes: int) -> bytes:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The parsed file.
+    """Return the parsed file.
 
     Raises:
         OSError: It cannot be read.

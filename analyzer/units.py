@@ -24,7 +24,7 @@ _PREFIXES = (
 
 
 def digits(value: float, significant: int = 3) -> str:
-    """A number with this many significant digits and no exponent: 0.0123, 4.56, 789, 12345.
+    """Return a number with this many significant digits and no exponent: 0.0123, 4.56, 789, 12345.
 
     Never shows 0 for what is not 0.
     """
@@ -39,7 +39,7 @@ def digits(value: float, significant: int = 3) -> str:
 
 
 def with_prefix(value: float | None, unit: str, significant: int = 3) -> str:
-    """A figure with an SI prefix: ``with_prefix(8.178e9, "FLOP")`` is ``8.18 GFLOP``.
+    """Return a figure with an SI prefix: ``with_prefix(8.178e9, "FLOP")`` is ``8.18 GFLOP``.
 
     A dash is what is not known: None, and a ratio of foreign figures that is not finite.
     """
@@ -55,33 +55,33 @@ def with_prefix(value: float | None, unit: str, significant: int = 3) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A duration: ``1.23 ms``; thousands of seconds keep their unit, ``3,170 s``."""
+    """Return a duration: ``1.23 ms``; thousands of seconds keep their unit, ``3,170 s``."""
     # Below infinity, which is not known.
     return f"{value:,.0f} s" if value is not None and KILO <= value < math.inf else with_prefix(value, "s")
 
 
 def byte_count(value: float | None) -> str:
-    """A size with decimal prefixes: ``154 MB``."""
+    """Return a size with decimal prefixes: ``154 MB``."""
     return with_prefix(value, "B")
 
 
 def flop_count(value: float | None) -> str:
-    """A count of operations: ``8.18 GFLOP``."""
+    """Return a count of operations: ``8.18 GFLOP``."""
     return with_prefix(value, "FLOP")
 
 
 def rate(value: float | None, unit: str) -> str:
-    """A rate: ``rate(3e11, "B")`` is ``300 GB/s``."""
+    """Return a rate: ``rate(3e11, "B")`` is ``300 GB/s``."""
     return with_prefix(value, f"{unit}/s")
 
 
 def count(value: int | None) -> str:
-    """A whole number with separators: ``25,557,032``."""
+    """Return a whole number with separators: ``25,557,032``."""
     return UNKNOWN if value is None else f"{value:,}"
 
 
 def factor(value: float | None) -> str:
-    """A ratio: ``3.4x``."""
+    """Return a ratio: ``3.4x``."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     # Two digits: a ratio of predictions is not known to three.
@@ -89,7 +89,7 @@ def factor(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """A percentage that reads 0 % or 100 % only when it is exactly that."""
+    """Return a percentage that reads 0 % or 100 % only when it is exactly that."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if 0 < value < 0.01:

@@ -34,7 +34,7 @@ _TYPE_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 
 
 def in_floats(graph: Graph, dtype: str) -> Graph:
-    """The graph with every float of 16 or 32 bits as ``dtype``, inputs and outputs included."""
+    """Return the graph with every float of 16 or 32 bits as ``dtype``, inputs and outputs included."""
     return _Retyping(dtype).graph(graph)
 
 
@@ -140,7 +140,7 @@ def integer_form(graph: Graph) -> str | None:
 
 
 def convert(graph: Graph, precision: str) -> Graph | NoForm:
-    """The graph, at one batch, in ``int8`` or ``int4``; one that has this form already stays as it is.
+    """Return the graph, at one batch, in ``int8`` or ``int4``; one that has this form already stays as it is.
 
     The first is by QuantizeLinear and DequantizeLinear, as ``quant_pre_process`` and ``quantize_static`` put
     them, the second has weights of products packed in blocks of 32.
@@ -180,7 +180,7 @@ _FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 
 def in_int4(graph: Graph) -> Graph:
-    """The graph with packed weights; the very same one where no product has any."""
+    """Return the graph with packed weights; the very same one where no product has any."""
     if not any(map(weights_of, graph.nodes)):
         return graph
     writer = GraphWriter(graph)
@@ -195,7 +195,7 @@ def in_int4(graph: Graph) -> Graph:
 
 
 def weights_of(node: Node) -> Tensor | None:
-    """The weights of a product that can be packed: stored floats of two axes, on the right."""
+    """Return the weights of a product that can be packed: stored floats of two axes, on the right."""
     weights, result = node.input(1), node.output(0)
     if node.identity not in (("ai.onnx", "MatMul"), ("ai.onnx", "Gemm")) or weights is None or result is None:
         return None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def keep_origins(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
-    """Gives nodes without metadata those of the node that they came from, in place, and all of them a name.
+    """Give nodes without metadata those of the node that they came from, in place, and all of them a name.
 
     Which one that is follows from names: the node of the same name, else the one that wrote the same tensor;
     of a node between others, such as a Cast, a neighbour. Weights are not needed.
@@ -88,14 +88,14 @@ class GraphWriter:
         self._taken = {tensor.name for tensor in (*graph.inputs, *graph.initializers)} | set(graph.producer)
 
     def fresh(self, name: str) -> str:
-        """A name that no tensor has: this one, or one with strokes behind it."""
+        """Return a name that no tensor has: this one, or one with strokes behind it."""
         while name in self._taken:
             name += "_"
         self._taken.add(name)
         return name
 
     def store(self, name: str, shape: Shape, dtype: str, value: Any = None) -> Tensor:
-        """A new constant of the model; its name is changed where another tensor has it."""
+        """Return a new constant of the model; its name is changed where another tensor has it."""
         known = None if value is None else np.asarray(value)
         tensor = Tensor(
             name=self.fresh(name),
@@ -109,7 +109,7 @@ class GraphWriter:
         return tensor
 
     def add(self, node: Node, **changes: Any) -> None:
-        """The next node: one of the graph's own, changed; ``finish`` numbers them all."""
+        """Add the next node: one of the graph's own, changed; ``finish`` numbers them all."""
         self.nodes.append(replace(node, **changes) if changes else node)
 
     def insert(
@@ -121,7 +121,7 @@ class GraphWriter:
         *,
         first: bool = False,
     ) -> Tensor:
-        """A node of the default domain that the conversion adds; what it writes.
+        """Return a node of the default domain that the conversion adds; what it writes.
 
         It belongs to the node ``beside``, whose line of the user's it has; ``first`` puts it before all nodes.
         """
@@ -142,7 +142,7 @@ class GraphWriter:
         return output
 
     def finish(self, inputs: Iterable[Tensor], outputs: Iterable[Tensor], opsets: Mapping[str, int]) -> Graph:
-        """The converted graph, without nodes whose constants nobody reads any more."""
+        """Return the converted graph, without nodes whose constants nobody reads any more."""
         outputs = tuple(outputs)
         nodes = self._read(outputs)
         read = {name for node in nodes for name in names_read(node)} | {tensor.name for tensor in outputs}

@@ -94,7 +94,7 @@ def _vocabularies(graph: Graph) -> Iterator[int]:
 
 
 def _product(graph: Graph, logits: Tensor) -> Node | None:
-    """The last product, where between it and the logits nothing else reads and all works row by row."""
+    """Return the last product, where between it and the logits nothing else reads and all works row by row."""
     tensor: Tensor | None = logits
     outputs = {output.name for output in graph.outputs}
     while tensor is not None:
@@ -121,7 +121,7 @@ def _is_by_rows(node: Node, result: Tensor) -> bool:
 
 
 def _operand(node: Node, result: Tensor) -> Tensor | None:
-    """The one operand that has a row for each token; None where the operator does more than work on rows."""
+    """Return one operand that has a row for each token; None where the operator does more than work on rows."""
     if node.op_type not in _ROW_BY_ROW:
         return None
     if node.op_type in ("Softmax", "LogSoftmax"):
@@ -142,7 +142,7 @@ def _operand(node: Node, result: Tensor) -> Tensor | None:
 
 
 def cut(proto: onnx.ModelProto, found: LastLogits) -> None:
-    """Puts a Gather of the last row before the last product, in place; weights are not needed."""
+    """Put a Gather of the last row before the last product, in place; weights are not needed."""
     import onnx
 
     graph = proto.graph

@@ -29,7 +29,7 @@ from analyzer.ort.simplify import simplify
 
 
 def preprocessed(graph: Graph) -> Graph:
-    """The graph after ONNX Runtime's basic optimisation of its products."""
+    """Return the graph after ONNX Runtime's basic optimisation of its products."""
     simplified = simplify(graph)
     gone = simplified.folded | simplified.removed
     fused = {
@@ -74,7 +74,7 @@ def _without_first_of_two_reshapes(graph: Graph) -> Graph:
 # ``AttentionPatternCache`` of onnxruntime/core/optimizer/matmul_add_fusion.cc: at level 1 they are left for a
 # fusion of level 2.
 def _attention_products(graph: Graph) -> Iterator[int]:
-    """The four products of an attention behind a LayerNormalization: three read it, one is added to it."""
+    """Yield four products of an attention behind a LayerNormalization: three read it, one is added to it."""
     for norm in graph.nodes:
         result = norm.output(0)
         if norm.op_type != "LayerNormalization" or result is None:
@@ -131,7 +131,7 @@ class _Preprocessor:
                 self._convolution(main, node)
 
     def _left(self, tensor: Tensor | None) -> Tensor | None:
-        """What is read in place of a tensor that was only passed on."""
+        """Return the tensor to read in place of one that was only passed on."""
         if tensor is None:
             return None
         name = self._view.simplified.name(tensor)
@@ -328,7 +328,7 @@ _RULES: Mapping[str, _MarkRule] = MappingProxyType(
 
 
 def in_int8(graph: Graph) -> Graph:
-    """The graph as ``quantize_static`` writes it."""
+    """Return the graph as ``quantize_static`` writes it."""
     marks = _Marks(graph=graph, outputs=frozenset(tensor.name for tensor in graph.outputs))
     for node in graph.nodes:
         rule = _RULES.get(node.op_type)
@@ -377,7 +377,7 @@ class _Quantiser:
                 self._pair(result, node, written)
 
     def _written(self, tensor: Tensor) -> Tensor:
-        """What a node writes: of an output of the graph that is quantised, a tensor before the pair."""
+        """Return the tensor that a node writes: for a quantised graph output, the one before the pair."""
         result = self._marks.renamed.get(tensor.name, tensor)
         if result.name in self._marks.pairs and result.name in self._marks.outputs and not tensor.constant:
             return replace(result, name=self._writer.fresh(f"{result.name}_before"))
@@ -393,7 +393,7 @@ class _Quantiser:
                 yield self._replaced.get(tensor.name, tensor)
 
     def _dequantise(self, node: Node, position: int, tensor: Tensor) -> None:
-        """Puts a DequantizeLinear before the first reader of a constant that is kept in integers."""
+        """Put a DequantizeLinear before the first reader of a constant that is kept in integers."""
         if tensor.name in self._marks.biases and position > 1:
             scale = self._writer.store(f"{tensor.name}_{node.index}_scale", (), "float32", _scale(0))
             zero = self._writer.store(f"{tensor.name}_{node.index}_zero_point", (), _BIAS, np.int32(0))

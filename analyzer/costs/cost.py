@@ -44,7 +44,7 @@ class Cost:
     note: str = ""
 
     def __add__(self, other: Cost) -> Cost:
-        """The sum; unknown parts add nothing and are remembered in the basis."""
+        """Return the sum; unknown parts add nothing and are remembered in the basis."""
         return Cost(
             flops=_plus(self.flops, other.flops),
             macs=_plus(self.macs, other.macs),
@@ -98,7 +98,7 @@ class OpenSizeError(ValueError):
 
 
 def dims(tensor: Tensor | None) -> tuple[int, ...]:
-    """A tensor's shape with every size known.
+    """Return a tensor's shape with every size known.
 
     Raises:
         OpenSizeError: The rank or a size is open; the message names tensor and axis.
@@ -119,7 +119,7 @@ def _open_size(tensor: Tensor) -> str:
 
 
 def elements(tensor: Tensor | None) -> int:
-    """A tensor's number of elements.
+    """Return a tensor's number of elements.
 
     Raises:
         OpenSizeError: It is not known.
@@ -128,7 +128,7 @@ def elements(tensor: Tensor | None) -> int:
 
 
 def nbytes(tensor: Tensor) -> int:
-    """A tensor's bytes, sub-byte types rounded up.
+    """Return a tensor's bytes, sub-byte types rounded up.
 
     Raises:
         OpenSizeError: Its shape is open or its elements have no fixed width (strings, sequences).
@@ -142,12 +142,12 @@ def nbytes(tensor: Tensor) -> int:
 
 
 def out(node: Node, position: int = 0) -> int:
-    """Number of elements of an output."""
+    """Return the number of elements of an output."""
     return prod(dims(node.output(position)))
 
 
 def value(tensor: Tensor | None) -> tuple[int | float, ...] | None:
-    """The elements of a small tensor that is known before the run, flat; None where they are not known."""
+    """Return the elements of a small tensor known before the run, flat; None where they are not known."""
     if tensor is None or tensor.value is None:
         return None
     return tuple(tensor.value.ravel().tolist())
@@ -160,12 +160,12 @@ _EMPTY: Mapping[int, int] = {}
 
 
 def reads(*op_types: str, domain: str = DEFAULT_DOMAIN) -> Callable[[Parts], Parts]:
-    """Registers a function that gives, by input position, the bytes read where they are not the whole input."""
+    """Register a function that gives, by input position, the bytes read where they are not the whole input."""
     return _registered(_READS, op_types, domain)
 
 
 def writes(*op_types: str, domain: str = DEFAULT_DOMAIN) -> Callable[[Parts], Parts]:
-    """Registers a function that gives, by output position, the bytes written where they are not all."""
+    """Register a function that gives, by output position, the bytes written where they are not all."""
     return _registered(_WRITES, op_types, domain)
 
 
@@ -246,7 +246,7 @@ def traffic(node: Node) -> tuple[int, int]:
 
 
 def cost(node: Node, *, flops: int, macs: int = 0, basis: Basis = "exact", note: str = "") -> Cost:
-    """A Cost with these operations and the node's compulsory traffic.
+    """Return a Cost with these operations and the node's compulsory traffic.
 
     Bytes are None, and the basis ``modelled``, where elements have no fixed width (strings, sequences); open
     shapes raise OpenSizeError, which the count reports as ``unknown`` with its reason.

@@ -65,7 +65,7 @@ class DuplicateRuleError(ValueError):
 
 
 def register(new: CostRule, *, replace: bool = False) -> None:
-    """Adds a rule; one operator has one rule unless ``replace`` says that this one takes its place."""
+    """Add a rule; one operator has one rule unless ``replace`` says that this one takes its place."""
     key = (new.domain, new.op_type)
     if key in _RULES and not replace:
         raise DuplicateRuleError(
@@ -81,7 +81,7 @@ def rule(
     depends: bool = False,
     replace: bool = False,
 ) -> Callable[[Counts], Counts]:
-    """Registers the decorated function as the rule of these operators.
+    """Register the decorated function as the rule of these operators.
 
     Args:
         op_types: Operator names, at least one.
@@ -113,12 +113,12 @@ def rule(
 
 
 def unregister(op_type: str, *, domain: str = DEFAULT_DOMAIN) -> None:
-    """Removes a rule, if it is there."""
+    """Remove a rule, if it is there."""
     _RULES.pop((domain, op_type), None)
 
 
 def find(op_type: str, domain: str = DEFAULT_DOMAIN) -> CostRule | None:
-    """The rule of an operator, None where there is none."""
+    """Return the rule of an operator, None where there is none."""
     return _RULES.get((domain, op_type))
 
 
@@ -133,7 +133,7 @@ def is_constant(node: Node) -> bool:
 
 
 def count_node(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Cost:
-    """The cost of one operator; ``unknown`` with its reason where it cannot be told.
+    """Return the cost of one operator; ``unknown`` with its reason where it cannot be told.
 
     Where the data decide a size that the rule needs, the likely one is taken for it, else 1: the count is
     ``modelled`` and its note names the tensor.
@@ -186,7 +186,7 @@ def _counted(cost_rule: CostRule, node: Node) -> Cost:
 def _assumed(
     node: Node, cost_rule: CostRule, error: OpenSizeError, expected_shapes: Mapping[str, tuple[int, ...]]
 ) -> Cost:
-    """The cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
+    """Return cost with the likely size, or 1, in place of every open one; unknown where that does not do."""
     # The rule runs once more, as it is: it need not know that sizes can be open.
     try:
         cost = _counted(cost_rule, closed(node, expected_shapes))
@@ -199,7 +199,7 @@ def _assumed(
 
 
 def closed(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_ATTRIBUTES) -> Node:
-    """The node with the likely size, or 1, in place of every size of its tensors that is open."""
+    """Return the node with the likely size, or 1, in place of every size of its tensors that is open."""
     return dataclasses.replace(
         node,
         inputs=tuple(_closed(tensor, expected_shapes) for tensor in node.inputs),
@@ -222,7 +222,7 @@ def _closed(tensor: Tensor | None, expected_shapes: Mapping[str, tuple[int, ...]
 
 
 def unknown(node: Node, reason: str) -> Cost:
-    """A cost that says why there is none; bytes are given where the shapes tell them."""
+    """Return a cost that says why there is none; bytes are given where the shapes tell them."""
     read: int | None
     written: int | None
     try:
@@ -233,7 +233,7 @@ def unknown(node: Node, reason: str) -> Cost:
 
 
 def count_graph(graph: Graph) -> Cost:
-    """The sum over a subgraph's operators; its note that of a part which is but the least, if there is one."""
+    """Return the sum over a subgraph's operators, with the note of a part that is a lower bound, if any."""
     total = ZERO
     for node in graph.nodes:
         cost = count_node(node)
@@ -251,7 +251,7 @@ _BASIS = {
 
 
 def explain(operator: str) -> str:
-    """The rules of an operator in words; ``domain::Operator`` names one, ``Operator`` all of that name.
+    """Return the rules of an operator in words; ``domain::Operator`` names one, ``Operator`` all of that name.
 
     Raises:
         UsageError: No rule has that name; the hint gives the nearest.

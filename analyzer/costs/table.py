@@ -127,7 +127,7 @@ class ModuleCost:
     children: tuple[ModuleCost, ...]
 
     def walk(self) -> Iterator[ModuleCost]:
-        """This module and all below it, depth first."""
+        """Yield this module and all below it, depth first."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -164,7 +164,7 @@ class CostTable:
         return Coverage(**{basis: part / whole for basis, part in sums.items()})
 
     def by_type(self) -> tuple[TypeCost, ...]:
-        """Sums by operator type, the most FLOPs first."""
+        """Return sums by operator type, the most FLOPs first."""
         costs_by_identity: dict[tuple[str, str], list[Cost]] = {}
         for node, cost in zip(self.graph.nodes, self.costs, strict=True):
             costs_by_identity.setdefault(node.identity, []).append(cost)
@@ -175,7 +175,7 @@ class CostTable:
         return tuple(sorted(rows, key=lambda row: (-(row.cost.flops or 0), row.domain, row.op_type)))
 
     def by_module(self) -> ModuleCost:
-        """The tree of modules, the whole model at its root."""
+        """Return the tree of modules, the whole model at its root."""
         root = _Branch("", [], {})
         for node in self.graph.nodes:
             branch = root
@@ -186,12 +186,12 @@ class CostTable:
         return _frozen("", root, self.costs)
 
     def of(self, members: Sequence[int]) -> Cost:
-        """The sum over some operators, each with the traffic it has alone."""
+        """Return the sum over some operators, each with the traffic it has alone."""
         return total(tuple(self.costs[index] for index in members))
 
 
 def count(graph: Graph) -> CostTable:
-    """Counts every operator of a graph.
+    """Count every operator of a graph.
 
     No operator ends the count: one that cannot be counted has the basis ``unknown`` and its reason.
     """
@@ -212,7 +212,7 @@ def count(graph: Graph) -> CostTable:
 
 
 def total(costs: Sequence[Cost]) -> Cost:
-    """The sum of many costs, as adding them one by one gives it."""
+    """Return the sum of many costs, as adding them one by one gives it."""
     if not costs:
         return ZERO
     if len(costs) == 1:  # as of most groups
@@ -229,7 +229,7 @@ def total(costs: Sequence[Cost]) -> Cost:
 
 
 def _with_origins(graph: Graph, costs: tuple[Cost, ...]) -> tuple[Cost, ...]:
-    """Adds to what is unknown for want of a shape the operator where that shape was first lost."""
+    """Add to what is unknown for want of a shape the operator where that shape was first lost."""
     origins: dict[str, str] = {}
     for node in graph.nodes:
         if not any(_is_open(tensor) for tensor in node.present_outputs):
@@ -292,7 +292,7 @@ class Members(Protocol):
 
 
 def fused(graph: Graph, table: CostTable, groups: Sequence[Members]) -> tuple[Cost, ...]:
-    """The cost of each group: FLOPs are the members' sum, bytes those that cross its border.
+    """Return the cost of each group: FLOPs are the members' sum, bytes those that cross its border.
 
     A tensor from outside is read once by the group, however many members read it; one made inside is written
     only if something outside reads it or it is an output of the model.

@@ -55,7 +55,7 @@ class Choice:
 
 
 def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
-    """The plan of choice.
+    """Return the plan of choice.
 
     CPU and GPU tie where the interval of their ratio holds 1. The mixed plan is chosen where it beats both by
     ``WORTHWHILE`` and the interval agrees, or where it alone is eligible.
@@ -88,7 +88,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
 
 
 def plan_with_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Plan:
-    """The better of the plans that use the GPU; the CUDA session's where none of them is eligible."""
+    """Return the better of the plans that use the GPU; the CUDA session's where none of them is eligible."""
     if "gpu" in choice.plan.sides:
         return choice.plan
     assert plans.gpu is not None
@@ -98,7 +98,7 @@ def plan_with_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Plan
 
 
 def device_used(plan: Plan) -> Literal["cpu", "gpu", "hybrid"]:
-    """What a plan really uses."""
+    """Return the devices that a plan really uses."""
     if "gpu" not in plan.sides:
         return "cpu"
     return "gpu" if plan.name == "gpu" else "hybrid"
@@ -134,7 +134,7 @@ def _ineligible(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, s
 def _weighted_by_objective(
     question: DecisionInput, plans: Plans, prices: Prices
 ) -> tuple[Mapping[Name, WeightedComponents], str]:
-    """What the objective compares of each plan, and the objective that decides."""
+    """Return the compared quantity of each plan, and the objective that decides."""
     if question.objective == "energy":
         # Weights fall back to 1 where a power is not known: then seconds were compared, and the answer says so.
         known = all(watts(question.cpu, device) is not None for device in (None, question.gpu))
@@ -160,7 +160,7 @@ def _by_time(plans: Plans) -> Mapping[Name, WeightedComponents]:
 
 
 def weighted_by_price(components: ErrorComponents, row: CostRow) -> WeightedComponents:
-    """A run by its dollars: where it is priced on another machine, by the time there and its error."""
+    """Return a run by its dollars: where it is priced on another machine, by the time there and its error."""
     time = row.latency
     assert time is not None
     rate = dict.fromkeys(RESOURCES, row.usd_per_million / time.value)

@@ -53,14 +53,14 @@ class Contender:
         return self.components if self.price is None else weighted_by_price(self.components, self.price)[0]
 
     def value(self, objective: Objective) -> float | None:
-        """What the objective makes least; None where it is not known."""
+        """Return the quantity that the objective minimises; None where it is not known."""
         one = self.way
         if objective == "throughput":
             return 1 / one.throughput_per_s if one.throughput_per_s else None
         return {"latency": one.latency_s, "cost": one.usd_per_million, "energy": one.energy_j}[objective]
 
     def weighted(self, objective: Objective) -> WeightedComponents | None:
-        """The same by its parts, so that errors that two contenders share cancel; None where not known."""
+        """Return same by its parts, so that errors that two contenders share cancel; None where not known."""
         one = self.way
         if not one.latency_s or self.value(objective) is None:
             return None
@@ -201,7 +201,7 @@ def _rented(
 def other_precisions(
     rows: Sequence[PrecisionResult], question: DecisionInput, gpu: Device | None
 ) -> Iterator[RankedWay]:
-    """What is not asked for: the same weights in other types, on the question's CPU and on a GPU."""
+    """Yield ways that were not requested: the same weights in other types, on this CPU and on a GPU."""
     for row in rows:
         device = question.cpu if row.device == "cpu" else gpu
         if row.decided or device is None:

@@ -25,7 +25,7 @@ _SENTENCES = 3
 
 
 def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep | None) -> VerdictResult:
-    """The choice in words; ``swept`` is None where only this batch was looked at."""
+    """Return the choice in words; ``swept`` is None where only this batch was looked at."""
     middle, low, high = (None if question.fails else choice.speedup) or (None, None, None)
     why, note = cause(question, plans, choice), swept.note if swept is not None else ""
     if question.fails:
@@ -71,7 +71,7 @@ def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: 
 
 
 def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | None) -> Iterator[str]:
-    """The nearest batches on either side at which the answer is another."""
+    """Yield the nearest batches on either side at which the answer is another."""
     judged_by_time = choice.objective in ("latency", "throughput") and choice.rival is not None
     if swept is None or question.batch is None or choice.device == "hybrid" or not judged_by_time:
         return
@@ -97,7 +97,7 @@ def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | Non
 
 
 def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -> Iterator[str]:
-    """Inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
+    """Yield inputs and outputs that stay on the GPU, where a stage before or after runs there too."""
     if plans.gpu is None or choice.device not in ("cpu", "either") or choice.ineligible.get("gpu"):
         return
     if choice.speedup is not None and choice.speedup[1] > 1:
@@ -155,7 +155,7 @@ def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | N
 
 
 def result(question: DecisionInput, plan: Plan, price: CostRow | None) -> PlanResult:
-    """A plan as the record shows it; energy is for one inference."""
+    """Return a plan as the record shows it; energy is for one inference."""
     latency, joules = plan.latency, energy(question, plan)
     items = tuple(transfer.item for transfer in plan.transfers)
     shown = PlanResult(

@@ -265,7 +265,7 @@ def all_fits_gpu(question: DecisionInput) -> bool:
 
 
 def room_for_weights(question: DecisionInput) -> float | None:
-    """What the activations leave on the GPU for weights; None for no limit."""
+    """Return the bytes that the activations leave on the GPU for weights; None for no limit."""
     limit = fit.room(question.gpu)
     # All activations, as if every operator ran there: the cut may leave room unused, but never runs out of it.
     return None if limit is None else max(0, limit - (_activations(question, question.gpu) or 0))

@@ -40,7 +40,7 @@ EVEN: Mapping[Resource, float] = dict.fromkeys(RESOURCES, 1.0)
 
 
 def component(resource: Resource, times: Iterable[Figure]) -> ErrorComponent:
-    """The sum of a resource's times; its errors are shared, so interval ends add."""
+    """Return the sum of a resource's times; its errors are shared, so interval ends add."""
     # Launches and kernels of a GPU are predicted by one model: they err together.
     source = "gpu" if resource == "launch" else resource
     return ErrorComponent(resource=resource, source=source, time=total(times))
@@ -60,7 +60,7 @@ def largest_burden(components: ErrorComponents) -> str:
 
 
 def of_measured_run(resource: Resource, times: Iterable[Figure], run: Figure) -> ErrorComponents:
-    """The sum of times that are parts of a run that was timed as a whole, of which other plans hold the whole.
+    """Return the sum of times parts of a run that was timed as a whole, of which other plans hold the whole.
 
     What the run's own time erred by, all of its parts share, so that it cancels between such plans. How the
     run divides is in doubt by what is known of the parts, yet only as far as there is something else that
@@ -81,7 +81,7 @@ def of_measured_run(resource: Resource, times: Iterable[Figure], run: Figure) ->
 
 
 def rescaled(components: ErrorComponents, whole: Figure) -> ErrorComponents:
-    """The same parts as shares of a run that was timed as a whole."""
+    """Return the same parts as shares of a run that was timed as a whole."""
     spent = sum(component.time.value for component in components)
     if not spent:
         return (ErrorComponent(resource="cpu", source="run", time=whole),)
@@ -95,7 +95,7 @@ def rescaled(components: ErrorComponents, whole: Figure) -> ErrorComponents:
 
 
 def summed(components: ErrorComponents, weights: Mapping[Resource, float] = EVEN) -> Figure:
-    """The weighted sum with its 90 % interval: ends add inside a source, sources are independent."""
+    """Return the weighted sum with its 90 % interval: ends add inside a source, sources are independent."""
     middle = sum(weights[component.resource] * component.time.value for component in components)
     # Half-widths of independent errors add in squares, the two sides apart, since intervals are not symmetric.
     below = above = 0.0

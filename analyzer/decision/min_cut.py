@@ -61,7 +61,7 @@ class Cut:
 
 
 def cost_of(costs: PlacementCosts, on_gpu: Sequence[bool]) -> float:
-    """What a placement costs."""
+    """Return the cost of a placement."""
     side = np.array(on_gpu, dtype=np.bool_)
     to_gpu, to_cpu = costs.problem.edge_arrays.crossed(side)
     spent = np.where(side, costs.gpu, costs.cpu).sum()
@@ -74,7 +74,7 @@ def weight_bytes_on_gpu(problem: PlacementProblem, on_gpu: Sequence[bool]) -> in
 
 
 def partition(costs: PlacementCosts, *, memory_bytes: float | None = None) -> Cut:
-    """The placement of least cost.
+    """Return the placement of least cost.
 
     Where ``memory_bytes``, the room on the GPU for the weights of what runs there, limits it, the problem is a
     knapsack, and this is the cheapest placement found that fits, with a bound on how much cheaper another could
@@ -125,7 +125,7 @@ def _with_byte_price(costs: PlacementCosts, price: float) -> PlacementCosts:
 def _refilled(
     costs: PlacementCosts, under: Sequence[bool], over: Sequence[bool], memory_bytes: float
 ) -> Iterator[tuple[bool, ...]]:
-    """Fillings: neighbours from the front, neighbours from the back, whatever gains most per byte."""
+    """Yield fillings: neighbours from the front, neighbours from the back, the most gain per byte."""
     weights = costs.problem.weights
     extra = [unit for unit, is_on_gpu in enumerate(over) if is_on_gpu and not under[unit]]
 
@@ -160,7 +160,7 @@ def _uniform(costs: PlacementCosts, side: bool) -> tuple[bool, ...]:
 
 
 def _least_cost(costs: PlacementCosts) -> Cut:
-    """The exact minimum cut; a uniform placement where it is as good."""
+    """Return the exact minimum cut; a uniform placement where it is as good."""
     uniform = [(cost_of(costs, on_gpu), on_gpu) for on_gpu in map(_uniform, (costs,) * 2, (False, True))]
     cost, on_gpu = min(uniform, key=lambda pair: pair[0])
     # A tie goes to the uniform placement: it needs one session, and rounding made the cut no better.
@@ -198,7 +198,7 @@ def _minimum_cut(costs: PlacementCosts, scale: float) -> tuple[bool, ...]:
 
 
 def _arc_costs(costs: PlacementCosts) -> Floats:
-    """The costs in the order in which ``EdgeArrays.arcs`` numbers them."""
+    """Return the costs in the order in which ``EdgeArrays.arcs`` numbers them."""
     never = float("inf")
     bound = np.array([0 if side is None else 1 if side else -1 for side in costs.bound], dtype=np.int64)
     on_gpu, on_cpu = np.where(bound < 0, never, costs.gpu), np.where(bound > 0, never, costs.cpu)
@@ -206,5 +206,5 @@ def _arc_costs(costs: PlacementCosts) -> Floats:
 
 
 def import_solver() -> None:
-    """Imports what a cut is solved by, for a process that others are forked from."""
+    """Import the solver of a cut, for a process that others are forked from."""
     import scipy.sparse.csgraph  # noqa: F401

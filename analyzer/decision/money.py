@@ -39,7 +39,7 @@ def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...
 
 
 def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
-    """The instance on which a million inferences cost least; None where nothing is known.
+    """Return the instance on which a million inferences cost least; None where nothing is known.
 
     Of those that meet the SLO, where any does: a price at which the limit is missed buys nothing.
     """
@@ -117,7 +117,7 @@ def _on_gpu(question: DecisionInput, plan: Plan, instance: Instance, *, better: 
 
 
 def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> _Replicas | None:
-    """An instance of the question's own CPU, else what can be predicted for its CPU."""
+    """Return an instance of the question's own CPU, else what can be predicted for its CPU."""
     # An accelerator that is not used would be paid for.
     if instance.gpu is not None or instance.accelerator or not instance.vcpus:
         return None

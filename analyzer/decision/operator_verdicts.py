@@ -174,7 +174,7 @@ class _Judge:
         return seconds_s
 
     def _work_and_times_of(self, cost: Cost, cpu: Estimate, gpu: Estimate) -> str:
-        """What it does and how long either takes: the sentence without its stop."""
+        """Return a sentence, without its stop, of the operator's work and its time on either device."""
         gpu_took, cpu_took = timed(gpu), timed(cpu)
         if _limit(cpu, gpu) == "memory-bound" and gpu.bound == "memory":
             memory = f"{self._gpu}'s memory takes {gpu_took}, "
@@ -208,7 +208,7 @@ _WHY_ON_CPU = {
 
 
 def _limit(cpu: Estimate, gpu: Estimate) -> str:
-    """What decides: the launch where the CPU wins against one, else what limits the side that loses."""
+    """Return the deciding limit: the launch where the CPU wins against one, else that of the losing side."""
     # The GPU's own limit first; the CPU's where all that the GPU's says is that launching takes long.
     if gpu.bound == "overhead" and cpu.value < gpu.value:
         return "launch-bound"

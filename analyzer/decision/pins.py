@@ -31,7 +31,7 @@ def parse(text: str) -> Pin:
 
 
 def pins_by_operator(graph: Graph, pins: Iterable[Pin]) -> dict[int, Pin]:
-    """The pin of each pinned operator; the last one that fits wins.
+    """Return the pin of each pinned operator; the last one that fits wins.
 
     Raises:
         UsageError: A pin fits no operator.

@@ -178,7 +178,7 @@ def placement_problem(question: DecisionInput) -> PlacementProblem:
 
 
 def resized(problem: PlacementProblem, question: DecisionInput) -> PlacementProblem:
-    """The problem of a question of the same units and edges (``same_units``) whose tensors have other sizes."""
+    """Return the problem of the same units and edges (``same_units``) with tensors of other sizes."""
     weights = _weights(question, problem.unit, problem.units, problem.gpu_capable)
     return replace(problem, nbytes=_sizes(question, problem.edges), weights=weights)
 
@@ -214,7 +214,7 @@ def _sizes(question: DecisionInput, edges: Iterable[TensorEdge]) -> tuple[int | 
 
 
 def _units(nodes: int, groups: Iterable[Sequence[int]]) -> tuple[tuple[int, ...], int]:
-    """The unit of each operator and the number of units: union-find over the groups' members."""
+    """Return the unit of each operator and the number of units: union-find over the groups' members."""
     parent = list(range(nodes))
     grouped = [False] * nodes
 
@@ -368,7 +368,7 @@ def _edges(
 def _weights(
     question: DecisionInput, unit: tuple[int, ...], units: int, gpu_capable: tuple[bool, ...]
 ) -> tuple[int, ...]:
-    """A folded operator's result (a transposed weight) stands in for the initializer it was made from."""
+    """Return the initializer of a folded operator's result (a transposed weight)."""
     # Each initializer counts for its first reader: units are free to part, but the bytes are on the card once.
     weights = [0] * units
     stored = {tensor.name: tensor for tensor in question.graph.initializers}

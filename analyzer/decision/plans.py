@@ -133,7 +133,7 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
 
 
 def session_plans(question: DecisionInput, similar: tuple[DecisionInput, Plans] | None = None) -> Plans:
-    """The CPU's session and the CUDA session alone, without the search for the best split."""
+    """Return the CPU's session and the CUDA session alone, without the search for the best split."""
     cpu = _cpu_plan(question)
     # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
     # Where both are empty every operator is folded away, and both plans take no time.
@@ -150,7 +150,7 @@ def session_plans(question: DecisionInput, similar: tuple[DecisionInput, Plans] 
 
 
 def by_operator_type(question: DecisionInput, plan: Plan) -> ErrorComponents:
-    """The parts of a session's plan, each with the error of its type: kernels of one type err together."""
+    """Return parts of a session's plan, each with the error of its type: kernels of one type err together."""
     if plan.name == "hybrid":
         return plan.components
     on_cpu = plan.name == "cpu"
@@ -198,13 +198,13 @@ def copy_time(
 
 
 def _cpu_scale(question: DecisionInput) -> float:
-    """What brings the CPU groups' times to the whole run as measured."""
+    """Return the factor from the CPU groups' times to the whole run as measured."""
     whole, spent = question.cpu_latency, sum(time.value for time in question.cpu_times if time is not None)
     return whole.value / spent if whole is not None and spent else 1.0
 
 
 def _cuda_scale(question: DecisionInput, problem: PlacementProblem) -> float:
-    """What brings the CUDA session's groups' times and copies to the whole run as measured."""
+    """Return the factor from the CUDA session's groups and copies to the whole run as measured."""
     if question.cuda_latency is None:
         return 1.0
     components = _session_components(question, _session_transfers(question, problem))
@@ -253,7 +253,7 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
 
 
 def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, cpu: Plan, gpu: Plan) -> Plan:
-    """The best plan: the cut, or a plan of one session where that is as fast or the same."""
+    """Return the best plan: the cut, or a plan of one session where that is as fast or the same."""
     sides = _sides(question.graph, problem, cut.on_gpu)
     # A uniform cut is a session that exists: its own times and copies are nearer than the sum over units.
     whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides and gpu.fits else None
@@ -269,7 +269,7 @@ def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, c
 def plan_of_session(
     question: DecisionInput, problem: PlacementProblem, on_gpu: Sequence[bool], copies: Iterable[Copy]
 ) -> Plan:
-    """The plan of a session with units where ``on_gpu`` has them, and the copies that it makes inside."""
+    """Return the plan of a session with units where ``on_gpu`` has them and the copies that it makes inside."""
     cut = Cut(on_gpu=tuple(on_gpu), cost=0.0, least=0.0)
     mixed = _mixed_plan(question, problem, cut, _sides(question.graph, problem, on_gpu))
     transfers = _with_inside(question, problem, mixed.transfers, copies)
@@ -280,7 +280,7 @@ def plan_of_session(
 
 
 def objective_value(question: DecisionInput, plan: Plan) -> float:
-    """What the best plan makes least: joules for that objective, else seconds."""
+    """Return the quantity that the best plan minimises: joules for that objective, else seconds."""
     return summed(plan.components, busy_weights(question, with_gpu="gpu" in plan.sides)).value
 
 
@@ -335,7 +335,7 @@ def _components(
     session: Iterable[tuple[Group, Estimate]],
     transfers: Iterable[Transfer],
 ) -> ErrorComponents:
-    """The parts of a plan; what the CUDA session runs on the CPU is the CPU's."""
+    """Return the parts of a plan; what the CUDA session runs on the CPU is the CPU's."""
     by_resource: dict[Resource, list[Figure]] = {"cpu": list(on_cpu), "gpu": [], "launch": [], "link": []}
     for group, time in session:
         by_resource[_resource(group, time)].append(time)
@@ -361,7 +361,7 @@ def _session_components(question: DecisionInput, transfers: Iterable[Transfer]) 
 
 
 def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tuple[Transfer, ...]:
-    """Inputs and outputs as the wiring has them, and inside the graph what the session really copies."""
+    """Return inputs and outputs by the wiring, and inside the graph the session's actual copies."""
     crossing = _crossing_transfers(question, problem, problem.gpu_capable_units())
     return _with_inside(question, problem, crossing, question.placement.copies if question.placement else ())
 
@@ -369,7 +369,7 @@ def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tu
 def _with_inside(
     question: DecisionInput, problem: PlacementProblem, crossing: Iterable[Transfer], copies: Iterable[Copy]
 ) -> tuple[Transfer, ...]:
-    """The copies of inputs and outputs among those, and what a session inserts inside the graph."""
+    """Return the copies of inputs and outputs among those, and what a session inserts inside the graph."""
     transfers = {(one.item.tensor, one.item.direction): one for one in crossing if one.item.where != "inside"}
     sizes = dict(zip([edge.tensor for edge in problem.edges], problem.nbytes, strict=True))
     for copy in copies:

@@ -20,19 +20,19 @@ from analyzer.units import byte_count, factor, seconds, share
 
 
 def gpu_name(question: DecisionInput) -> str:
-    """``the L4``: the name without its vendor."""
+    """Return ``the L4``: the name without its vendor."""
     if question.gpu is None:
         return "the GPU"
     return f"the {short_name(question.gpu.name)}"
 
 
 def short_name(name: str) -> str:
-    """A device's name without its vendor."""
+    """Return a device's name without its vendor."""
     return name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("Intel ")
 
 
 def cpu_name(question: DecisionInput) -> str:
-    """``this CPU`` on this machine, else ``the EPYC 9654``."""
+    """Return ``this CPU`` on this machine, else ``the EPYC 9654``."""
     is_this_machine = question.cpu_is_this_machine
     if is_this_machine is None:
         # A calibration is kept by the machine's fingerprint, and a CPU from the catalogue is never measured.
@@ -42,7 +42,7 @@ def cpu_name(question: DecisionInput) -> str:
 
 
 def capital(text: str) -> str:
-    """The text with its first letter in upper case."""
+    """Return the text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
@@ -67,7 +67,7 @@ _LIMITS = {
 
 
 def sentence(question: DecisionInput, plans: Plans, choice: Choice) -> str:
-    """The answer in one sentence, behind another where ONNX Runtime cannot run the model."""
+    """Return the answer in one sentence, behind another where ONNX Runtime cannot run the model."""
     if question.run_fails:
         return f"The run failed, and nothing was measured: {question.run_fails.rstrip('.')}."
     if question.graph.empty_inputs:
@@ -210,7 +210,7 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
 
 
 def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
-    """The main reason for the device, in one sentence."""
+    """Return the main reason for the device, in one sentence."""
     if question.fails:
         empty = question.graph.empty_inputs and "An input without elements takes no time on any device."
         return "The run failed." if question.run_fails else empty or "There is no session to compare."
@@ -246,7 +246,7 @@ def _mixed_cause(question: DecisionInput, gpu: Plan, mixed: Plan) -> str:
 
 
 def _against_gpu(question: DecisionInput, plans: Plans, gpu: Plan) -> str:
-    """What makes the GPU plan slow."""
+    """Return why the GPU plan is slow."""
     whole = gpu.latency.value
     if not whole:
         return "There is nothing to run."
@@ -268,7 +268,7 @@ def _against_gpu(question: DecisionInput, plans: Plans, gpu: Plan) -> str:
 
 
 def _for_gpu(question: DecisionInput) -> str:
-    """What makes the GPU plan fast: what limits most of the CPU's time."""
+    """Return why the GPU plan is fast: the limit of most of the CPU's time."""
     by_limit: dict[str, float] = {}
     by_type: dict[str, float] = {}
     fused = set()
@@ -296,7 +296,7 @@ def _for_gpu(question: DecisionInput) -> str:
 
 
 def _main_type(question: DecisionInput, group: Group) -> str:
-    """The operator that a group is there for, as the model has it and the tables name it: that of most FLOPs.
+    """Return a group's main operator, that of most FLOPs, as the model and the tables name it.
 
     ONNX Runtime makes a Gemm of a MatMul with its bias, and a FusedConv of a Conv with its Relu: the model's
     author knows neither.
@@ -309,7 +309,7 @@ def _main_type(question: DecisionInput, group: Group) -> str:
 
 
 def _steps_on_gpu(question: DecisionInput) -> float | None:
-    """What recurrences take on the GPU; None where the time of one is not known, or it stays on the CPU."""
+    """Return seconds of recurrences on the GPU; None where one is unknown or stays on the CPU."""
     total_s = 0.0
     for group, time in zip(question.cuda_groups, question.cuda_times, strict=True):
         if not _is_recurrent(question, group):
@@ -325,7 +325,7 @@ def _is_recurrent(question: DecisionInput, group: Group) -> bool:
 
 
 def _limit_on_cpu(question: DecisionInput, group: Group, time: Estimate) -> str:
-    """What limits a group on the CPU: of what is bound by its own instructions, which these are."""
+    """Return the limit of a group on the CPU; where its own instructions bind it, their kind."""
     if _is_recurrent(question, group):
         return "steps"
     if time.bound == "compute" and not any(question.table.costs[index].macs for index in group.members):
@@ -364,7 +364,7 @@ def _copies(gpu: Plan) -> str:
 
 
 def _fallback(question: DecisionInput, gpu: Plan) -> str:
-    """What a CUDA session runs on the CPU because it has no kernel for it, the longest first."""
+    """Return operators that a CUDA session runs on the CPU for want of a kernel, the longest first."""
     placed = question.placement.nodes if question.placement else ()
     by_type: dict[str, float] = {}
     for group, time in zip(question.cuda_groups, question.cuda_times, strict=True):

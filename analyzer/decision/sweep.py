@@ -198,7 +198,7 @@ def _has_room(at: Callable[[int], DecisionInput], batch: int) -> bool:
 def _largest_batch(
     rows: Sequence[SweepRow], fitting: int | None, has_room: Callable[[int], bool] | None
 ) -> int | None:
-    """The largest batch that fits: exact where one that does not was looked at and others can be asked."""
+    """Return largest batch that fits: exact where one that does not was looked at and others can be asked."""
     above = next((row.batch for row in rows if fitting is not None and row.batch > fitting), None)
     if fitting is None or above is None or has_room is None:
         return fitting

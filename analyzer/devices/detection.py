@@ -45,7 +45,7 @@ _STOOD_FOR: ContextVar[Machine | None] = ContextVar("machine that is stood for",
 
 
 def this_machine() -> Machine:
-    """The processors of this machine, or of the one that it stands for."""
+    """Return the processors of this machine, or of the one that it stands for."""
     return Machine(cpu=this_cpu(), gpu=local_gpu())
 
 
@@ -60,7 +60,7 @@ def standing_for(machine: Machine | None) -> Iterator[None]:
 
 
 def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
-    """The CPU of this machine.
+    """Return the CPU of this machine.
 
     Peaks and bandwidth are the calibrated ones where there is a calibration, else the catalogue's share of the
     same model, else what its instruction set and clock suggest, with an assumed bandwidth. With None the
@@ -76,7 +76,7 @@ def this_cpu(calibration: Mapping[str, float] | None = None) -> Device:
 
 
 def local_gpu() -> Device | None:
-    """The first GPU that CUDA sees here, by its entry in the catalogue; None where there is none.
+    """Return the first GPU that CUDA sees here, by its entry in the catalogue; None where there is none.
 
     A GPU that the catalogue does not hold is described by what the driver tells, its peaks by the nearest
     entry of its architecture.
@@ -100,7 +100,7 @@ def local_gpu() -> Device | None:
 def gpu_by_name(
     name: str, memory_bytes: int, capability: str, calibration: Mapping[str, float]
 ) -> Device | None:
-    """The catalogue's GPU that a driver calls ``NVIDIA A100-SXM4-80GB`` (8.0), with what was measured here.
+    """Return catalogue's GPU that a driver calls ``NVIDIA A100-SXM4-80GB`` (8.0), with what was measured here.
 
     Its memory tells variants apart.
     """
@@ -131,7 +131,7 @@ def gpu_by_name(
 
 
 def _cpu_description() -> Mapping[str, Any]:
-    """What the CPU says of itself, in py-cpuinfo's words; Linux tells at once, py-cpuinfo takes a second."""
+    """Return the CPU's description in py-cpuinfo's keys; Linux has it at once, py-cpuinfo takes a second."""
     rows = first_processor()
     if "model name" not in rows:
         import cpuinfo
@@ -147,7 +147,7 @@ def _cpu_description() -> Mapping[str, Any]:
 
 
 def _nominal_hertz(rows: Mapping[str, str]) -> int:
-    """A clock that is the same at every look: by name, by the system's limit, else what /proc says."""
+    """Return a clock that is the same at every look: by name, by the system's limit, else what /proc says."""
     # Intel writes the base clock into the name ("@ 2.50GHz"); "cpu MHz" is the clock of the moment and changes
     # from look to look, so that two records of one machine would differ.
     _, _, clock_in_name = rows["model name"].partition("@")
@@ -251,7 +251,7 @@ def _memory_bytes() -> int | None:
 
 
 def _cache_bytes(description: Mapping[str, Any]) -> int | None:
-    """The third-level cache, from the system where it tells."""
+    """Return the third-level cache, from the system where it tells."""
     try:
         size_text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text(encoding="ascii").strip()
         return int(size_text[:-1]) * {"K": 1024, "M": 1024**2}[size_text[-1]]  # "32768K"

@@ -226,7 +226,7 @@ def peer_link(gpu: Device) -> Peer | None:
 
 
 def exchange_notes(peer: Peer, gpus: Sequence[int]) -> tuple[str, ...]:
-    """What to know about sums among so many GPUs, besides the link's name."""
+    """Return notes on sums among so many GPUs, besides the link's name."""
     measured = [count for count in gpus if count in peer.bus_bandwidth]
     rates = listed(f"{peer.bus_bandwidth[count] / 1e9:.3g} GB/s" for count in measured)
     reached = (

@@ -11,7 +11,7 @@ from types import ModuleType
 
 @contextlib.contextmanager
 def driver() -> Iterator[ModuleType]:
-    """The driver's library, open.
+    """Yield the driver's library, open.
 
     Raises:
         pynvml.NVMLError: No driver answers.
@@ -27,7 +27,7 @@ def driver() -> Iterator[ModuleType]:
 
 
 def handle(nvml: ModuleType, device_id: int = 0) -> object:
-    """The driver's handle of CUDA's device.
+    """Return the driver's handle of CUDA's device.
 
     CUDA_VISIBLE_DEVICES is read as CUDA does it: numbers, or the beginning of an identifier (``GPU-...``).
 
@@ -50,7 +50,7 @@ def handle(nvml: ModuleType, device_id: int = 0) -> object:
 
 
 def text(value: str | bytes) -> str:
-    """What the driver answered; older releases of nvidia-ml-py give bytes."""
+    """Return the driver's answer as text; older releases of nvidia-ml-py give bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -70,7 +70,7 @@ class DriverFacts:
 
 
 def driver_facts() -> DriverFacts | str:
-    """What the driver says of itself, or why it says nothing."""
+    """Return the driver's facts about itself, or why it has none."""
     import pynvml
 
     try:

@@ -55,7 +55,7 @@ class MeasuredPair:
 
 
 def biases_of(pairs: Iterable[MeasuredPair]) -> tuple[DeviceBias, ...]:
-    """The bias of each device on which something was measured, by slug.
+    """Return the bias of each device on which something was measured, by slug.
 
     Of a model at several batches the middle of its errors counts, as one: they err together.
     """
@@ -93,7 +93,7 @@ def _bias(device: str, by_model: Mapping[str, list[tuple[float, float]]]) -> Dev
 
 
 def corrected(cell: RankedWay, bias: DeviceBias) -> RankedWay:
-    """A predicted cell with what was measured of others on its device; any other cell as it is.
+    """Return a predicted cell with what was measured of others on its device; any other cell as it is.
 
     Times, and the dollars and joules that follow from them, are multiplied by the ratio; their interval is
     that of c and o together. Whether a limit is kept then is for the caller to say.
@@ -136,7 +136,7 @@ def _times(value: float | None, ratio: float) -> float | None:
 
 
 def _deviation(cell: RankedWay) -> float:
-    """Standard deviation of the logarithm that a cell's 90 % interval has."""
+    """Return the standard deviation of the logarithm that a cell's 90 % interval has."""
     time = cell.latency
     return math.log(time.high / time.low) / (2 * _TO_90) if time and time.low else 0.0
 
@@ -185,7 +185,7 @@ def fleet_of(
 
 
 def _told(entry: Entry, row: FleetModel) -> FleetModel:
-    """A row with what the manifest says of its model."""
+    """Return a row with what the manifest says of its model."""
     return replace(
         row,
         name=entry.name,
@@ -215,7 +215,7 @@ def _pairs(row: FleetModel, measured: Iterable[FleetModel]) -> Iterator[Measured
 def _with_measured(
     row: FleetModel, measured: Sequence[FleetModel], biases: Mapping[str, DeviceBias]
 ) -> FleetModel:
-    """A row with measured cells in place of predicted ones, and the others corrected by what was measured."""
+    """Return a row with measured cells in place of predicted ones, and the others corrected by them."""
     found = _measured_cells(measured)
     cells = tuple(
         found.get((cell.device, cell.batch))
@@ -227,7 +227,7 @@ def _with_measured(
 
 
 def _devices(models: Iterable[FleetModel], machine: Machine) -> tuple[FleetDevice, ...]:
-    """The columns: GPUs in the order in which models have them, then CPUs, those of the price list last."""
+    """Return columns: GPUs in the order in that models have them, then CPUs, those of the price list last."""
     found: dict[str, FleetDevice] = {}
     for model in models:
         for cell in model.cells:

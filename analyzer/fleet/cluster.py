@@ -154,7 +154,7 @@ class RayCluster:
             self.facts = self._facts()
 
     def close(self) -> None:
-        """Ends what runs, and the cluster where it was started here."""
+        """End running work, and the cluster where it was started here."""
         with contextlib.suppress(Exception):  # one that is gone cannot be told to stop
             for reference in self._sent:
                 self._ray.cancel(reference, force=True)
@@ -235,7 +235,7 @@ class RayCluster:
         self._sent[reference] = _Sent(job, node, errand, options)
 
     def _next(self) -> tuple[Job, Outcome | None]:
-        """The next job that is finished; without an outcome where it was lost.
+        """Return the next job that is finished; without an outcome where it was lost.
 
         Raises:
             UsageError: The cluster is gone, or a machine is none of ours.
@@ -267,7 +267,7 @@ class RayCluster:
             ) from error
 
     def _prepared(self, jobs: Sequence[Job]) -> Order:
-        """What all jobs are worked on with; where machines do not see their files, these are carried first."""
+        """Return what all jobs share; files that machines do not see are copied to them first."""
         self._shares = {node.id: (int(node.cpus), node.memory) for node in self._nodes()}
         python = need_python(jobs)
         if self._connection.started:
@@ -312,7 +312,7 @@ class RayCluster:
             )
 
     def _facts_of_nodes(self) -> Mapping[str, NodeFacts]:
-        """What machines are, by Ray's name.
+        """Return the facts of machines, by Ray's name.
 
         Raises:
             UsageError: One has another version of the program, or none.
@@ -367,7 +367,7 @@ class RayCluster:
         return answers
 
     def _measured(self, nodes: Sequence[_Node]) -> Mapping[str, str]:
-        """The device that each machine measures: its GPU, else its CPU."""
+        """Return the device that each machine measures: its GPU, else its CPU."""
         known = {node.id: self._found[node.id] for node in nodes if node.id in self._found}
         return {name: facts.gpu or facts.cpu for name, facts in known.items()}
 
@@ -395,7 +395,7 @@ class RayCluster:
 
 
 def _task(work: Work) -> Callable[..., Any]:
-    """The function of a task, made anew wherever it is used: it travels by value."""
+    """Return the function of a task, made anew wherever it is used: it travels by value."""
 
     def task(errand: Errand, order: Order, shares: Mapping[str, tuple[int, int]]) -> bytes:
         import ray
@@ -409,7 +409,7 @@ def _task(work: Work) -> Callable[..., Any]:
 
 
 def _folder_of_the_job() -> str:
-    """The folder that ``ray job submit`` carried to all machines; empty outside of such a job."""
+    """Return the folder that ``ray job submit`` carried to all machines; empty outside of such a job."""
     try:
         job = json.loads(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}"))
     except ValueError:
@@ -421,7 +421,7 @@ def _folder_of_the_job() -> str:
 
 
 def _roomiest(nodes: Sequence[_Node]) -> Mapping[str, str]:
-    """The machine of the most memory, for jobs about no device."""
+    """Return the machine of the most memory, for jobs about no device."""
     return {max(nodes, key=lambda node: node.memory).id: ""} if nodes else {}
 
 
@@ -434,7 +434,7 @@ def _no_machine(device: str) -> FleetFailure:
 
 
 def _fault(job: Job, error: Any) -> Outcome:
-    """What a task raised that is no failure of the model.
+    """Return the outcome of an exception that is no failure of the model.
 
     Raises:
         UsageError: Its machine is none of ours.
@@ -447,6 +447,6 @@ def _fault(job: Job, error: Any) -> Outcome:
 
 
 def _line(error: BaseException) -> str:
-    """The last line of what an error says: Ray puts a traceback before it."""
+    """Return the last line of what an error says: Ray puts a traceback before it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

@@ -44,7 +44,7 @@ class Address:
 
 
 def address_of(text: str, named_by: str) -> Address:
-    """The address in a text: ``HOST:PORT`` or ``ray://HOST:PORT``.
+    """Return the address in a text: ``HOST:PORT`` or ``ray://HOST:PORT``.
 
     Raises:
         UsageError: It is none.
@@ -88,7 +88,7 @@ def answers(address: Address) -> bool:
 
 
 def _no_answer(address: Address, message: str) -> UsageError:
-    """The error, with how to start a cluster that would have answered."""
+    """Return the error, with how to start a cluster that would have answered."""
     # Of Ray Client this process stays outside of the cluster.
     kind = "ray-client-server-port" if address.text.startswith(_CLIENT) else "port"
     start = f"Start one on {address.host}: `ray start --head --{kind}={address.port}`"
@@ -152,7 +152,7 @@ class Connection:
             self._start(jobs or default_jobs())
 
     def carry(self, told: Carried) -> None:
-        """Connects anew with a copy of a folder on each machine.
+        """Connect anew with a copy of a folder on each machine.
 
         Raises:
             UsageError: It is too large, or this connection is none of ours.
@@ -199,7 +199,7 @@ class Connection:
         )
 
     def _begin(self, **options: Any) -> None:
-        """Connects, or starts a cluster.
+        """Connect, or start a cluster.
 
         Raises:
             UsageError: That cannot be done.
@@ -240,7 +240,7 @@ def _imported(on: str) -> Any:
 
 
 def _started_before() -> Address | None:
-    """The cluster that ``ray start`` began on this machine; None for none."""
+    """Return the cluster that ``ray start`` began on this machine; None for none."""
     if os.environ.get("RAY_ADDRESS") == "local":
         return None
     from ray._private.utils import read_ray_address  # what ray.init() reads, and nothing else tells
@@ -251,7 +251,7 @@ def _started_before() -> Address | None:
 
 
 def _refused(where: str, text: str) -> UsageError:
-    """What Ray says where it cannot be connected or started, as one sentence."""
+    """Return Ray's reason for a failed connection or start, as one sentence."""
     if "AuthenticationError" in text or "Unauthenticated" in text:
         return UsageError(
             f"The cluster at {where} wants its token.",
@@ -311,7 +311,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _all_of(error: BaseException | None) -> str:
-    """What an error and those behind it say."""
+    """Return the messages of an error and of those behind it."""
     texts = []
     while error is not None:
         texts.append(f"{error}")

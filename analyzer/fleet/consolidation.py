@@ -32,12 +32,12 @@ def usable(cell: RankedWay) -> bool:
 
 
 def device_key(cell: RankedWay) -> str:
-    """What machines must have for a cell's time to hold: a kind of GPU; of a CPU the very instance."""
+    """Return the device that a cell's time requires: a kind of GPU, or the very instance of a CPU."""
     return cell.device if cell.kind == "gpu" else f"{cell.provider} {cell.instance}"
 
 
 def rentable(cells: Iterable[RankedWay], offers: Sequence[Instance]) -> Rentable:
-    """What can be rented for any of these cells.
+    """Return the machines that can be rented for any of these cells.
 
     A slice of a GPU does not have the device. Of a CPU machine a run takes all cores: the time is that of the
     whole machine, and several models take turns on it.
@@ -94,7 +94,7 @@ def demand_of(
 
 
 def instance_of(today: Today, offers: Sequence[Instance]) -> Instance:
-    """The offer that a manifest names: ``g5.xlarge``, or ``AWS g5.xlarge``, in any case.
+    """Return the offer that a manifest names: ``g5.xlarge``, or ``AWS g5.xlarge``, in any case.
 
     Raises:
         UsageError: The price list has none of this name; the hint names the nearest.
@@ -130,7 +130,7 @@ class _Place:
 
 
 def moves_of(models: Sequence[FleetModel], offers: Sequence[Instance]) -> tuple[Move, ...]:
-    """What each model would save elsewhere, the most first; nothing of models whose place today is not told.
+    """Return the savings of each model elsewhere, the most first; none where its place today is unknown.
 
     * With traffic: as many machines of its own as carry its rate within its limit (see ``serving.packing``).
       Certain where they still cost less with times at the slow ends of their intervals.
@@ -181,7 +181,7 @@ def _cheapest_place(
 
 
 def _sized(model: FleetModel, today_usd: float) -> _Place | None:
-    """The cheapest answer of its own record."""
+    """Return the cheapest answer of its own record."""
     index = model.cheapest
     if index is None:
         return None
@@ -202,7 +202,7 @@ def _sized(model: FleetModel, today_usd: float) -> _Place | None:
 def _for_traffic(
     model: FleetModel, traffic: Traffic, today_usd: float, offers: Sequence[Instance]
 ) -> _Place | None:
-    """The fewest dollars of machines of one kind that carry the traffic."""
+    """Return the fewest dollars of machines of one kind that carry the traffic."""
     found = rentable(model.cells, offers)
     demand, cells = demand_of(model, traffic, range(len(model.cells)))
     packing = alone(demand, found.kinds)
@@ -226,7 +226,7 @@ def _usd(packing: Packing) -> float:
 
 
 def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance]) -> _Place | None:
-    """The cheapest instance that does for one of today's."""
+    """Return the cheapest instance that does for one of today's."""
     assert model.today is not None
     limit_s = limit_of(model, "slo") if model.question == "run" else None
     # The cell of today's machine: its GPU, or its CPU; the quickest of several batches.
@@ -261,7 +261,7 @@ def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance])
 def _cheapest_instance(
     model: FleetModel, cell: RankedWay, offers: Sequence[Instance]
 ) -> tuple[str, float] | None:
-    """The cheapest machine on which a cell runs, and its dollars an hour."""
+    """Return the cheapest machine on which a cell runs, and its dollars an hour."""
     if model.question == "generate":
         # Its GPUs may be several, and then not every machine with one of them will do.
         priced = cell.instance is not None and cell.usd_per_hour is not None
@@ -345,7 +345,7 @@ def _instances(
 
 
 def _today(models: Sequence[FleetModel], offers: Sequence[Instance]) -> float | None:
-    """What these models cost where they run now; None where that is not told of all."""
+    """Return the dollars of these models where they run now; None where one place is unknown."""
     usd = []
     for model in models:
         if model.today is None:

@@ -154,7 +154,7 @@ def analyze_fleet(
 def _run(
     jobs: Sequence[Job], executor: Executor, store: Store, progress: _Progress, *, retry_failed: bool
 ) -> None:
-    """Takes what is kept, works on the rest, and keeps each as it is finished."""
+    """Take stored results, work on the rest, and store each as it is finished."""
     left = []
     for job in jobs:
         note = store.kept(job)
@@ -186,7 +186,7 @@ def _executor(on: str, jobs: int | None, timeout_s: float, say: StageProgress) -
 
 
 def _measurements(asked: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
-    """A job for each device of a model's question that stands where jobs are worked on."""
+    """Yield a job for each device of a model's question that stands where jobs are worked on."""
     job = asked.decide
     targets = job.keywords.get("gpu")
     names = targets.split(",") if isinstance(targets, str) else targets

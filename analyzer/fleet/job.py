@@ -61,7 +61,7 @@ class Outcome:
 
 
 def failed(job: Job, failure: FleetFailure, *, seconds: float = 0.0, log: str = "") -> Outcome:
-    """The outcome of a job whose process could not answer: what it had read is not known.
+    """Return the outcome of a job whose process could not answer: what it had read is not known.
 
     The model's file and the Python files beside it stand for that.
     """
@@ -76,7 +76,7 @@ def failed(job: Job, failure: FleetFailure, *, seconds: float = 0.0, log: str = 
 def without_lack_of_memory(
     finished: Iterable[tuple[Job, Outcome]], again: list[Job]
 ) -> Iterator[tuple[Job, Outcome]]:
-    """What is finished, but for what ran out of memory beside others: that is put into ``again``."""
+    """Yield finished jobs; those that ran out of memory among others are put into ``again``."""
     for job, outcome in finished:
         if outcome.model.failure is not None and outcome.model.failure.kind == "memory":
             again.append(job)
@@ -96,7 +96,7 @@ def is_python(job: Job) -> bool:
 
 
 def own_files(job: Job) -> Dependencies:
-    """The model's file (of a folder: its configuration) and the Python files beside it, as they are now."""
+    """Return the model's file (of a folder: its configuration) and the Python files beside it, now."""
     from pathlib import Path
 
     from analyzer.loading.dependencies import file_digest
@@ -204,7 +204,7 @@ def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _spelled(question: FleetQuestion) -> str:
-    """The command as it is typed: the one that analyses has no name of its own."""
+    """Return the command as it is typed: the one that analyses has no name of its own."""
     return "analyze MODEL" if question == "run" else f"analyze {question}"
 
 

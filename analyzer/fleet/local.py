@@ -60,7 +60,7 @@ class WorkSlot:
         return outcome
 
     def close(self) -> None:
-        """Ends the server and what runs in it; the job at hand comes to nothing."""
+        """End all processes; the job at hand comes to nothing."""
         with self._lock:
             self._closed = True
             # A thread that waits for an answer sees its end, and tidies up.
@@ -173,7 +173,7 @@ class LocalPool:
         return (machine.gpu.slug if machine.gpu is not None else machine.cpu.slug,)
 
     def close(self) -> None:
-        """Ends all processes."""
+        """End all processes; the job at hand comes to nothing."""
         for slot in self._slots:
             slot.close()
 
@@ -216,7 +216,7 @@ def need_python(jobs: Sequence[Job]) -> bool:
 
 
 def foreseen_bytes(job: Job) -> int:
-    """What a model's process may take."""
+    """Return the bytes that a model's process may take."""
     return int(_BYTES_PER_JOB if is_python(job) else _BYTES_PER_GRAPH)
 
 
@@ -226,7 +226,7 @@ def default_jobs() -> int:
 
 
 def available_bytes() -> int:
-    """What this machine has left."""
+    """Return the bytes that this machine has left."""
     import psutil
 
     return int(psutil.virtual_memory().available)

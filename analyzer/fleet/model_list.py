@@ -106,7 +106,7 @@ class _Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_manifest(path: Path) -> tuple[Entry, ...]:
-    """The models of a manifest; patterns in references are left as they are.
+    """Return the models of a manifest; patterns in references are left as they are.
 
     Raises:
         UsageError: It cannot be read, or holds an unknown key or a value that cannot be right; says its line.
@@ -206,13 +206,13 @@ class _Reader:
         return UsageError(f"{self._path}:{self._line(key, start) + 1}: `{key}` {what}.", hint=hint)
 
     def _header(self, table: str, number: int) -> int:
-        """The line, from 0, on which the table of this number begins; 0 where it is written another way."""
+        """Return line, from 0, on that the table of this number begins; 0 where it is written another way."""
         header = re.compile(rf"\s*\[\[?\s*{table}\s*\]?\]")
         found = [index for index, line in enumerate(self._lines) if header.match(line)]
         return found[number] if number < len(found) else 0
 
     def _line(self, key: str, start: int) -> int:
-        """The line, from 0, of a key in the table that begins at ``start``; that of the table where unseen."""
+        """Return the 0-based line of a key in the table that begins at ``start``; the table's where unseen."""
         word = re.compile(rf"(^|[\s{{,.\[])[\"']?{re.escape(key)}[\"']?\s*(=|\.|\])")
         for index in range(start, len(self._lines)):
             if index > start and re.match(r"\s*\[\[", self._lines[index]):
@@ -234,7 +234,7 @@ _LONGEST_NAME = 150
 
 
 def models_of(arguments: Sequence[str]) -> tuple[Entry, ...]:
-    """The models that arguments name, each once, in their order; all of them have a name.
+    """Return the models that arguments name, each once, in their order; all of them have a name.
 
     Raises:
         ModelError: One that is not there, a folder or pattern without models, or none at all.
@@ -255,7 +255,7 @@ def _of(argument: str) -> Iterator[Entry]:
 
 
 def expanded(entry: Entry) -> Iterator[Entry]:
-    """The models of a folder or a pattern; anything else as it is.
+    """Yield the models of a folder or a pattern; anything else as it is.
 
     Raises:
         ModelError: A folder or a pattern without models.
@@ -337,7 +337,7 @@ def _is_a_model(statement: ast.stmt) -> bool:
 
 
 def _named(entry: Entry) -> Entry:
-    """An entry with a name: its own, else the one that its reports have."""
+    """Return an entry with a name: its own, else the one that its reports have."""
     text = entry.reference
     question = entry.question
     if is_configuration(text) or is_genai(text):

@@ -104,7 +104,7 @@ def files_of(job: Job) -> Iterator[str]:
 
 
 def model_path(job: Job) -> str | None:
-    """The whole path of a model's file or folder; None of a model in a module."""
+    """Return the whole path of a model's file or folder; None of a model in a module."""
     whole = os.path.normpath(os.path.join(job.folder, job.reference))
     if os.path.exists(whole):
         return whole
@@ -132,7 +132,7 @@ def sight(paths: Iterable[str], *, neighbours: bool = False) -> str:
 
 
 def _with_neighbours(paths: Iterable[str]) -> set[str]:
-    """The paths, and Python files and configurations in their folders."""
+    """Return the paths, and Python files and configurations in their folders."""
     found = set(paths)
     for folder in {path if os.path.isdir(path) else os.path.dirname(path) for path in found}:
         try:
@@ -172,7 +172,7 @@ def _link(source: str, target: str) -> None:
 
 
 def moved(job: Job, told: Carried, here: str) -> Job:
-    """A job as it is asked where the carried folder lies elsewhere."""
+    """Return a job with paths of a carried folder that lies elsewhere."""
     swap = _Swap(told.folder, here)
     return replace(
         job,
@@ -183,7 +183,7 @@ def moved(job: Job, told: Carried, here: str) -> Job:
 
 
 def moved_back(outcome: Outcome, told: Carried, here: str) -> Outcome:
-    """An outcome as it would be told where the carried folder is: texts, and what it was made from."""
+    """Return an outcome as it would be told where the carried folder is: texts, and what it was made from."""
     swap = _Swap(here, told.folder)
     failure = outcome.model.failure
     if failure is not None:
@@ -261,7 +261,7 @@ class Order:
 
 @lru_cache(maxsize=1)
 def program_facts() -> Mapping[str, str]:
-    """What decides whether two machines give the same bytes, most telling first."""
+    """Return facts that decide whether two machines give the same bytes, the most telling first."""
     from analyzer.fleet.store import program_digest
 
     return {
@@ -288,7 +288,7 @@ def require_same_program(ours: Mapping[str, str], theirs: Mapping[str, str], nod
 
 
 def node_facts() -> NodeFacts:
-    """What this machine is, also where an engine hides its GPUs from a task that asked for none."""
+    """Return this machine's facts, also where an engine hides its GPUs from a task that requested none."""
     import psutil
 
     from analyzer.devices.detection import this_machine
@@ -311,7 +311,7 @@ def lacking(paths: Sequence[str], told: Carried) -> list[str]:
 
 
 def _working_copy(told: Carried) -> str:
-    """The folder here that stands for the carried one; the working folder of this process is a copy of that."""
+    """Return the local copy of the carried folder; the working folder of this process is a copy of that."""
     return lay_out(_started_in(), told)
 
 
@@ -393,7 +393,7 @@ def _close() -> None:
 
 
 def _restore_environment(*, carried: bool) -> None:
-    """Takes away what an engine gives its own processes, and a process of ``analyze MODEL`` has not."""
+    """Remove variables that an engine gives its own processes and ``analyze MODEL`` has not."""
     import psutil
 
     began = psutil.Process().environ()

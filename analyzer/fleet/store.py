@@ -73,7 +73,7 @@ class Store:
             ) from error
 
     def kept(self, job: Job) -> Note | None:
-        """What is kept of a job, where it is finished and nothing that it was made from has changed."""
+        """Return the stored note of a finished job whose sources have not changed."""
         note = self._note(job.task)
         if note is None or note.key != key_of(job):
             return None
@@ -82,7 +82,7 @@ class Store:
         return note if note.dependencies.unchanged() else None
 
     def keep(self, job: Job, outcome: Outcome) -> Note:
-        """Writes a finished job's files, whole, and then its note.
+        """Write a finished job's files, whole, and then its note.
 
         Raises:
             OutputError: They cannot be written.
@@ -127,7 +127,7 @@ class Store:
         return self.folder / NOTES_FOLDER / f"{task}.json"
 
     def _note(self, task: str) -> Note | None:
-        """A note as it was written; one that is none of ours is none at all."""
+        """Return a note as it was written; one that is none of ours is none at all."""
         path = self._note_path(task)
         try:
             if path.stat().st_size > _LARGEST_NOTE:
@@ -157,7 +157,7 @@ class Store:
 
 
 def key_of(job: Job) -> str:
-    """The hash of what is asked and of the program that answers; the model stands in the dependencies."""
+    """Return hash of what is asked and of the program that answers; the model stands in the dependencies."""
     digest = hashlib.sha256(program_digest().encode())
     digest.update(msgspec.msgpack.encode(job))
     digest.update(json.dumps([package_versions(), _files_named(job.keywords)]).encode())
@@ -177,7 +177,7 @@ def _files_named(keywords: Mapping[str, Any]) -> list[str | None]:
 
 @lru_cache(maxsize=1)
 def program_digest() -> str:
-    """A hash of this package with its data, so that another version never takes an old answer for its own."""
+    """Return a hash of this package with its data, so that another version never reuses an old answer."""
     digest = hashlib.sha256()
     root = Path(__file__).resolve().parent.parent
     templates = [folder for folder in (root / "templates", root.parent / "templates") if folder.is_dir()]

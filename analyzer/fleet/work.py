@@ -23,7 +23,7 @@ from analyzer.text import latency_limit
 
 
 def row_of(job: Job, analysis: Analysis) -> FleetModel:
-    """The row of a model: its answer, and a cell for each device and batch of its record."""
+    """Return the row of a model: its answer, and a cell for each device and batch of its record."""
     invocation = analysis.invocation
     cells, best = _cells(analysis)
     return FleetModel(
@@ -45,7 +45,7 @@ def row_of(job: Job, analysis: Analysis) -> FleetModel:
 
 
 def cheapest_of(cells: tuple[RankedWay, ...]) -> int | None:
-    """The cell of the fewest dollars among those that run, fit and keep their limits; None where unknown."""
+    """Return cell of the fewest dollars among those that run, fit and keep their limits; None where unknown."""
 
     def dollars(index: int) -> float:
         cell = cells[index]
@@ -63,7 +63,7 @@ def limit_of(model: FleetModel, option: str) -> float | None:
 
 
 def judged_anew(model: FleetModel, cell: RankedWay) -> RankedWay:
-    """A cell whose times were corrected: whether it keeps its limits follows from the times that it shows."""
+    """Return a cell with corrected times; whether it keeps its limits follows from these."""
     if cell.meets is None:
         return cell
     if model.question == "run":
@@ -188,7 +188,7 @@ def _surroundings(job: Job) -> Iterator[None]:
 
 
 def _first_on_the_import_path(job: Job) -> str:
-    """The folder in which a new file could stand in for a module that the model imports; empty of a graph."""
+    """Return folder in that a new file could stand in for a module that the model imports; empty of a graph."""
     if not is_python(job):
         return ""
     from analyzer.loading.model_reference import parse_reference
@@ -212,7 +212,7 @@ def _analysis(job: Job) -> Analysis:
 
 
 def _read(job: Job, recorded: list[Dependencies]) -> Dependencies:
-    """What was read, so far as this process could see it, with the model's own files."""
+    """Return the files that were read, as far as this process saw them, with the model's own."""
     from analyzer.loading.cache import cache_folder
 
     seen = recorded[0] if recorded else Dependencies()
@@ -231,7 +231,7 @@ def _read(job: Job, recorded: list[Dependencies]) -> Dependencies:
 
 
 def _model_file(job: Job) -> Dependencies:
-    """The model's file: another process reads it where it is an ONNX graph."""
+    """Return the model's file: another process reads it where it is an ONNX graph."""
     from analyzer.loading.model_reference import split_path
 
     files = own_files(job).files

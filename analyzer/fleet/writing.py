@@ -32,7 +32,7 @@ def sentences_of(
     consolidation: Consolidation | None = None,
     biases: Sequence[DeviceBias] = (),
 ) -> tuple[str, ...]:
-    """What should move, what shares machines, where models cost least, what failed."""
+    """Return sentences on moves, shared machines, cheapest places and failures."""
     by_name = {model.name: model for model in models}
     return (
         *_moving(by_name, moves),
@@ -113,7 +113,7 @@ def _cheapest(models: Sequence[FleetModel], devices: Sequence[FleetDevice]) -> I
 
 
 def _article(name: str) -> str:
-    """``an L4``, ``an RTX 4090``, ``a T4``, ``a GeForce``."""
+    """Return ``an L4``, ``an RTX 4090``, ``a T4``, ``a GeForce``."""
     word = re.split(r"[\s-]", name)[0]
     spelt = not re.search("[a-z]", word)
     vowel = word[:1] in _SPOKEN_WITH_A_VOWEL if spelt else word[:1] in "AEIO"
@@ -181,7 +181,7 @@ def check_fleet_files(folder: Path, *, force: bool = False) -> None:
 
 
 def write_fleet(fleet: Fleet, folder: Path, *, force: bool = False) -> None:
-    """Writes all of them, or none.
+    """Write all of them, or none.
 
     Raises:
         OutputError: One cannot be written.

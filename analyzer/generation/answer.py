@@ -50,7 +50,7 @@ class ComparedDevices:
 
 
 def setting_of(model: GeneratingModel, question: GenerationOptions, device: Device) -> Setting:
-    """The types asked for, else the model's own; as many devices as asked, else as hold it."""
+    """Return the types asked for, else the model's own; as many devices as asked, else as hold it."""
     weights, cache = model.kept_in(question.weights, question.cache)
     setting = Setting(weights=weights, cache=cache, launch=question.launch)
     if question.gpus is not None and device.kind == "gpu":
@@ -277,7 +277,7 @@ def best_gpu(
 
 
 def _as_own(row: GenerationOption, own: GenerationOption) -> GenerationOption:
-    """The row, with the figures of the answer where it is the same way to run: one way has one price."""
+    """Return the row, with the figures of the answer where it is the same way to run: one way has one price."""
 
     def way(one: GenerationOption) -> tuple[str, int, str, str]:
         return one.device, one.gpus, one.weights, one.kv
@@ -313,7 +313,7 @@ def _types(one: Candidate, market: Market, own: GenerationOption) -> tuple[Gener
 def _beside(
     one: Candidate, market: Market, settings: Iterable[Setting], own: GenerationOption
 ) -> tuple[GenerationOption, ...]:
-    """The same request on the same kind of device in other settings, compared with what was asked."""
+    """Return the same request on the same kind of device in other settings, compared with what was asked."""
     others = (candidate(one.model, one.device, setting, one.request, market) for setting in settings)
     return tuple(_as_own(option(other, market, one.phases), own) for other in others if other is not None)
 
@@ -322,13 +322,13 @@ _Spelling = TypeVar("_Spelling", bound=str)
 
 
 def _others(known: tuple[_Spelling, ...], own: _Spelling) -> tuple[_Spelling, ...]:
-    """What was asked and the others; of the two of 16 bits, one."""
+    """Return the requested type and the others; of the two with 16 bits, one."""
     left_out = {own, "fp16", *(("bf16",) if own == "fp16" else ())}
     return (own, *(name for name in known if name not in left_out))
 
 
 def _frontier(one: Candidate) -> dict[int, dict[int, int]]:
-    """The largest batch by context, on one device and on more."""
+    """Return the largest batch by context, on one device and on more."""
     on_gpu = one.device.kind == "gpu"
     # Half of it prompt, or the part that the request has of its own.
     share = one.request.prompt / one.request.context
@@ -369,7 +369,7 @@ def _parts(one: Candidate, market: Market) -> dict[str, dict[Phase, float]]:
 
 
 def _split(one: Candidate, cpu: Candidate | None) -> SplitRequest | None:
-    """The prompt on the GPU, all further tokens on the CPU, where its cache has gone over the link."""
+    """Return the prompt on the GPU, all further tokens on the CPU, where its cache has gone over the link."""
     link = one.device.link
     if cpu is None or one.device.kind == "cpu" or link is None:
         return None
@@ -412,7 +412,7 @@ def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]
 
 
 def _notes(one: Candidate) -> tuple[str, ...]:
-    """The sentences that hold for an answer."""
+    """Return the sentences that hold for an answer."""
     setting = one.setting
     found = [
         "No request waits: a server's queue and its scheduler are not modelled. "

@@ -150,7 +150,7 @@ class ConfiguredModel:
         check_width(self.architecture, width)
 
     def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
-        """The types asked for; else its own weights, and a cache of 16 bits."""
+        """Return the types asked for; else its own weights, and a cache of 16 bits."""
         return weights or self.own_weights, cache or ("bf16" if self.own_weights == "bf16" else "fp16")
 
     def floats_of(self, weights: Weights) -> str:
@@ -158,7 +158,7 @@ class ConfiguredModel:
         return weights if weights in ("fp32", "bf16") else "fp16"
 
     def types_on(self, device: Device, setting: Setting) -> StepTypes | None:
-        """The types in which a device runs a setting; None where ONNX Runtime has no way there.
+        """Return the types in which a device runs a setting; None where ONNX Runtime has no way there.
 
         A CPU computes in 32 bits: weights of 16 bits become as wide, packed ones are unpacked on the way.
         """
@@ -184,11 +184,11 @@ class ConfiguredModel:
         )
 
     def precision_on(self, device: Device, setting: Setting) -> str:
-        """The precision of the floats on a device, as predictions take it."""
+        """Return the precision of the floats on a device, as predictions take it."""
         return float_precision(device, setting.weights)
 
     def step(self, sizes: StepSizes, types: StepTypes, kind: DeviceKind) -> GenerationStep:
-        """A step, ready to be timed on any device of a kind."""
+        """Return a step, ready to be timed on any device of a kind."""
         key = (sizes, types, kind == "gpu")
         if key not in self._steps:
             made = step_graph(self.architecture, sizes, types)
@@ -218,11 +218,11 @@ class ConfiguredModel:
         )
 
     def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
-        """A step with every layer written out."""
+        """Return a step with every layer written out."""
         return step_graph(self.architecture, sizes, types, every_layer=True).graph
 
     def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
-        """What each device holds; activations grow with tokens, from two sizes of each phase."""
+        """Return bytes on each device; activations grow with tokens, from two sizes of each phase."""
         source, architecture = request.source, self.architecture
         key = (types, width, source, request.prompt if source else 0)
         if key in self._footprints:

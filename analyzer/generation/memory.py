@@ -168,7 +168,7 @@ class Footprint:
         return ceil(request.batch * self.cache(request.context) / self.width)
 
     def device_bytes(self, request: Request) -> int:
-        """What one device holds at the end of a request whose prompts are read all at once."""
+        """Return bytes on one device at the end of a request whose prompts are read all at once."""
         return self.weights + self._share(request) + self.activations(request)
 
     def fits(self, request: Request, device: Device) -> bool:
@@ -177,7 +177,7 @@ class Footprint:
         return available is None or self.device_bytes(request) <= available
 
     def largest_batch(self, request: Request, device: Device) -> int:
-        """The largest batch of such requests that fits; 0 where none does."""
+        """Return the largest batch of such requests that fits; 0 where none does."""
 
         def held(batch: int) -> bool:
             return self.fits(replace(request, batch=batch), device)
@@ -185,7 +185,7 @@ class Footprint:
         return largest_between(held, 0, _MOST_SEQUENCES) if held(1) else 0
 
     def longest_context(self, request: Request, device: Device, most: int) -> int:
-        """The longest sequences of this batch that fit, up to ``most`` tokens; 0 where none do."""
+        """Return the longest sequences of this batch that fit, up to ``most`` tokens; 0 where none do."""
 
         def held(context: int) -> bool:
             # A prompt is what fills a context; the output's share stays as it is.

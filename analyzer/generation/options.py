@@ -106,7 +106,7 @@ _TOGETHER, _PARTS = 5, 4
 
 
 def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tuple[int, RequestPhases | None]:
-    """The largest batch that fits and keeps the limits, with its times; 0 where none does.
+    """Return the largest batch that fits and keeps the limits, with its times; 0 where none does.
 
     With ``exact`` to one sequence; else to a quarter of the way between two powers of two, which all devices
     share, so that a step is prepared for all of them.
@@ -151,7 +151,7 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
 def option(
     one: Candidate, market: Market, beside: RequestPhases | None = None, *, exact: bool = False
 ) -> GenerationOption:
-    """A candidate as the record has it.
+    """Return a candidate as the record has it.
 
     ``beside`` is what it is compared with, ``exact`` as for ``largest_batch``.
     """

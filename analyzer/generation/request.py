@@ -114,7 +114,7 @@ class Request:
         return self.prompt + self.output
 
     def prefill(self, width: int) -> StepSizes:
-        """The step that reads the prompt and makes the first token."""
+        """Return the step that reads the prompt and makes the first token."""
         return StepSizes(
             batch=self.batch,
             tokens=self.prompt,
@@ -125,11 +125,11 @@ class Request:
         )
 
     def decode(self, context: int, width: int) -> StepSizes:
-        """A step that makes one more token of each sequence, which then has so many."""
+        """Return a step that makes one more token of each sequence, which then has so many."""
         return StepSizes(batch=self.batch, tokens=1, context=context, width=width, source=self.source)
 
     def steps(self, width: int) -> tuple[StepSizes, ...]:
-        """The prompt's step, then those that the mean of the others is made of."""
+        """Return the prompt's step, then those that the mean of the others is made of."""
         return (self.prefill(width), *(self.decode(context, width) for context, _ in self.contexts()))
 
     def contexts(self) -> tuple[tuple[int, float], ...]:

@@ -77,7 +77,7 @@ def is_python(text: str) -> bool:
 
 
 def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS) -> OpenedModel:
-    """The decoder of a folder of ONNX Runtime GenAI; its weights are never read."""
+    """Return the decoder of a folder of ONNX Runtime GenAI; its weights are never read."""
     folder = Path(path) if os.path.isdir(path) else Path(path).parent
     file, title = folder / GENAI_NAME, folder.resolve().name or "model"
     config = read_config(file)
@@ -109,7 +109,7 @@ def from_graph(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS)
 
 
 def from_configuration(path: str | os.PathLike[str]) -> OpenedModel:
-    """The model that a folder's ``config.json`` describes; its weights are never read.
+    """Return the model that a folder's ``config.json`` describes; its weights are never read.
 
     Raises:
         UsageError: There is none, or it describes no model that is known.
@@ -119,7 +119,7 @@ def from_configuration(path: str | os.PathLike[str]) -> OpenedModel:
 
 
 def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
-    """The model that a configuration describes."""
+    """Return the model that a configuration describes."""
     # Refused before a model is built for what the configuration leaves out.
     quantisation = quantisation_of(config)
     architecture = architecture_of(config, name=name)
@@ -165,7 +165,7 @@ def from_python(
     use_cache: bool = True,
     limits: Limits = DEFAULT_LIMITS,
 ) -> OpenedModel:
-    """The decoder of a Python file or module; its weights are never needed."""
+    """Return the decoder of a Python file or module; its weights are never needed."""
     name = reference.stem
     known = cached_decoder(reference, limits) if use_cache else None
     if known is not None:
@@ -178,7 +178,7 @@ def from_python(
 
 
 def from_module(model: Any, inputs: Any = None, progress: StageProgress = lambda _: None) -> OpenedModel:
-    """The decoder that a module in memory is.
+    """Return the decoder that a module in memory is.
 
     ``inputs`` is a function of batch, tokens and past that gives a step's inputs; None where the module has a
     configuration.
@@ -196,7 +196,7 @@ def _of_user(user: UserModel, reference: Reference | None, progress: StageProgre
 
 
 def no_way(text: str) -> UsageError:
-    """What `generate` cannot read."""
+    """Return the error for a model that `generate` cannot read."""
     return UsageError(
         f"{text}: `analyze generate` reads no such model.",
         hint=f"Give a folder with {CONFIG_NAME} or {GENAI_NAME}, an .onnx file with its cache, or model.py.",

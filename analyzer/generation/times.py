@@ -101,7 +101,7 @@ class Runner:
 def timed(
     model: GeneratingModel, device: Device, setting: Setting, requests: Sequence[Request], runner: Runner
 ) -> tuple[RequestPhases, ...]:
-    """Requests on a device, all predicted together; empty where it cannot run the setting."""
+    """Return requests on a device, all predicted together; empty where it cannot run the setting."""
     types = model.types_on(device, setting)
     if types is None:
         return ()

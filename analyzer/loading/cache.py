@@ -64,7 +64,7 @@ def package_versions() -> tuple[tuple[str, str], ...]:
 
 @lru_cache(maxsize=1)
 def _digest_of_own_code() -> str:
-    """A hash of the loading code itself, so that a changed program never reads an old program's export."""
+    """Return hash of the loading code itself, so that a changed program never reads an old program's export."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -72,7 +72,7 @@ def _digest_of_own_code() -> str:
 
 
 def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batch: int | None) -> str:
-    """The hash under which an export is kept; ``batch`` is None for one with a symbolic batch."""
+    """Return the hash under which an export is kept; ``batch`` is None for one with a symbolic batch."""
     import platform
 
     facts = [
@@ -90,7 +90,7 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
 
 
 def find(entry_key: str) -> CacheEntry | None:
-    """The entry of this key if there is one and nothing it depends on has changed, else None.
+    """Return the entry of this key if there is one and nothing it depends on has changed, else None.
 
     There is one for each set of values of the environment variables that the user's code read.
     """
@@ -128,7 +128,7 @@ def _unchanged(path: Path) -> CacheEntry | None:
 
 
 def keep(entry_key: str, entry: CacheEntry) -> None:
-    """Stores an entry; a folder that cannot be written merely means no cache."""
+    """Store an entry; a folder that cannot be written merely means no cache."""
     facts, dependencies = dict(entry.facts), asdict(entry.dependencies)
     digest = _digest(facts, dependencies, entry.proto)
     header = json.dumps({"facts": facts, "dependencies": dependencies, "digest": digest})
@@ -148,7 +148,7 @@ def _digest(facts: Mapping[str, Any], dependencies: Mapping[str, Any], proto: by
 
 
 def _make_room(folder: Path) -> None:
-    """Removes the entries used longest ago until the rest fits."""
+    """Remove the entries used longest ago until the rest fits."""
     entries = []
     for path in folder.iterdir():
         # Other runs add and remove entries at the same time.

@@ -36,7 +36,7 @@ HOW_TO_WRITE = """Write the inputs of one step, the cache of earlier tokens amon
 
 
 def configuration_of(user: UserModel) -> Mapping[str, Any] | None:
-    """The configuration of Hugging Face's kind that a model or a part of it has; None without."""
+    """Return the configuration of Hugging Face's kind that a model or a part of it has; None without."""
     for module in (user.model, *user.model.children()):
         config = getattr(module, "config", None)
         to_dict = getattr(config, "to_dict", None)
@@ -47,7 +47,7 @@ def configuration_of(user: UserModel) -> Mapping[str, Any] | None:
 
 
 def python_model(reference: Reference) -> UserModel:
-    """The model of a user's file, without weights where its code allows.
+    """Return the model of a user's file, without weights where its code allows.
 
     Raises:
         ModelError: As ``load_user_model``.
@@ -68,12 +68,12 @@ def _key(reference: Reference) -> str:
 
 
 def cached_decoder(reference: Reference, limits: Limits) -> Loaded | None:
-    """The export of an earlier run, where nothing that it was made from has changed since; else None."""
+    """Return the export of an earlier run, where nothing that it was made from has changed since; else None."""
     return cached_export(_key(reference), reference, limits)
 
 
 def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencies) -> None:
-    """Keeps an export for the next run."""
+    """Store an export for the next run."""
     keep_export(_key(reference), loaded, dependencies)
 
 
@@ -86,7 +86,7 @@ def has_step_inputs(user: UserModel) -> bool:
 def load_decoder(
     user: UserModel, reference: Reference | None, progress: StageProgress = lambda _: None
 ) -> Loaded:
-    """Exports a decoder; its symbolic sizes are ``batch``, ``tokens``, ``past`` and their sum ``context``.
+    """Export a decoder; its symbolic sizes are ``batch``, ``tokens``, ``past`` and their sum ``context``.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
@@ -120,7 +120,7 @@ def load_decoder(
 
 
 def step_inputs(user: UserModel) -> ExampleInputs:
-    """The inputs of a step, with a name for every axis that follows one of its sizes.
+    """Return the inputs of a step, with a name for every axis that follows one of its sizes.
 
     Raises:
         InputError: The function raises, or an axis follows none of them in a way that is known.

@@ -91,7 +91,7 @@ class NotHashedError(OSError):
 
 
 def open_file(path: str | os.PathLike[str], *, largest: int) -> BufferedReader:
-    """A regular file of at most this size, open for reading.
+    """Return a regular file of at most this size, open for reading.
 
     Raises:
         NotHashedError: It is another kind of file, or larger.
@@ -229,7 +229,7 @@ class _RecordingEnvironment(type(os.environ)):  # type: ignore[misc]  # a class 
 
 
 def _reader() -> str:
-    """The file whose code reads a variable: the first one outside of the mapping and of ``os.getenv``."""
+    """Return file whose code reads a variable: the first one outside of the mapping and of ``os.getenv``."""
     frame = inspect.currentframe()
     skipped = ("<frozen", os.__file__, __file__)
     while frame and frame.f_back and frame.f_code.co_filename.startswith(skipped):
@@ -239,7 +239,7 @@ def _reader() -> str:
 
 @contextmanager
 def recording(home: str = "") -> Iterator[list[Dependencies]]:
-    """Notes everything that is read inside the block; afterwards the yielded list holds one Dependencies.
+    """Note everything that is read inside the block; afterwards the yielded list holds one Dependencies.
 
     Blocks may lie inside each other: the outer one has what the inner ones have.
     """

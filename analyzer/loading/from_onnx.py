@@ -35,7 +35,7 @@ def load_onnx(
     opset: int | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Loads an .onnx file.
+    """Load an .onnx file.
 
     Raises:
         ModelError: It cannot be read, or takes more than the limits.
@@ -67,7 +67,7 @@ def from_proto(
     reference: Reference | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Loads a ModelProto that the reading process gave, which is named and changed; see ``load_onnx``."""
+    """Load a ModelProto that the reading process gave, which is named and changed; see ``load_onnx``."""
     notes: tuple[str, ...] = ()
     if converted:
         opset = default_opset(proto)
@@ -206,7 +206,7 @@ _BEFORE_WINDOWS = frozenset(
 def _how_to_size(
     proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int], example: Mapping[str, int]
 ) -> tuple[str, ...]:
-    """A note with the lines that size what stays open, where something does: each input adds a dimension."""
+    """Return a note with the options that bind open sizes, if any: each input adds a dimension."""
     lines = []
     left, known = set(example), {**bindings, **example}
     for value in fed_inputs(proto):
@@ -245,12 +245,12 @@ def require_one_size(symbol: str, batch: int | None, bindings: Mapping[str, int]
 
 
 def default_opset(proto: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators that a model imports, 0 where it says none."""
+    """Return the version of ONNX's own operators that a model imports, 0 where it says none."""
     return next((item.version for item in proto.opset_import if item.domain in ("", "ai.onnx")), 0)
 
 
 def convert(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """The model at another opset.
+    """Return the model at another opset.
 
     Raises:
         UsageError: onnx has no conversion for one of its operators.
@@ -268,7 +268,7 @@ def convert(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 
 
 def open_negative_sizes(proto: onnx.ModelProto) -> None:
-    """Turns sizes of -1, by which some exporters mean an open dimension, into open dimensions."""
+    """Turn sizes of -1, by which some exporters mean an open dimension, into open dimensions."""
     for value in proto.graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_value < 0:
@@ -324,14 +324,14 @@ _JOINING = frozenset({"Concat", "If", "Loop", "Scan"})
 
 
 def fed_inputs(proto: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
-    """The inputs that the caller feeds: those that are no initializers."""
+    """Return the inputs that the caller feeds: those that are no initializers."""
     # Before IR version 4 every initializer had to be an input too: a default that the caller may replace.
     stored = {item.name for item in proto.graph.initializer}
     return [value for value in proto.graph.input if value.name not in stored]
 
 
 def sizes_as_written(proto: onnx.ModelProto, symbol: str, tensor: Tensor) -> str:
-    """The shape of an input as ``--input`` takes it, with ``B`` where the model's own axis is the batch."""
+    """Return shape of an input as ``--input`` takes it, with ``B`` where the model's own axis is the batch."""
     sizes = tensor.shape or ()
     declared = next((value for value in fed_inputs(proto) if value.name == tensor.name), None)
     dims = () if declared is None else declared.type.tensor_type.shape.dim
@@ -343,7 +343,7 @@ def sizes_as_written(proto: onnx.ModelProto, symbol: str, tensor: Tensor) -> str
 
 
 def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
-    """The name of the first symbolic leading dimension (empty: none) and the first fixed one."""
+    """Return the name of the first symbolic leading dimension (empty: none) and the first fixed one."""
     fixed = None
     for value in fed_inputs(proto):
         dims = value.type.tensor_type.shape.dim
@@ -388,7 +388,7 @@ def takes_one_graph(proto: onnx.ModelProto) -> bool:
 
 
 def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str, ...]:
-    """Gives the unnamed first axes of inputs the batch's name; a note says so where there are several inputs.
+    """Give the unnamed first axes of inputs the batch's name; a note says so where there are several inputs.
 
     Exporters of classical models leave the number of rows of each input without a name.
     """
@@ -460,7 +460,7 @@ def _bind(value: onnx.ValueInfoProto, spec: InputSpec, bindings: dict[str, int])
 
 
 def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:
-    """A copy with the inputs' symbolic dimensions replaced, the rest 1, and no inner shapes."""
+    """Return a copy with the inputs' symbolic dimensions replaced, the rest 1, and no inner shapes."""
     import onnx
 
     bound = onnx.ModelProto()

@@ -58,7 +58,7 @@ _NO_TABLE = 2
 
 
 def rows_indexed(graph: Graph, name: str) -> int:
-    """The rows of the smallest table that a tensor indexes through Gather, 2 where it indexes none."""
+    """Return the rows of the smallest table that a tensor indexes through Gather, 2 where it indexes none."""
     rows = []
     for index in graph.consumers.get(name, ()):
         node = graph.nodes[index]

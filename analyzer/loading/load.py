@@ -50,7 +50,7 @@ def load(
     training: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Loads any kind of model; an .onnx file is converted to ``opset``, any other is exported at it.
+    """Load any kind of model; an .onnx file is converted to ``opset``, any other is exported at it.
 
     Raises:
         AnalyzerError: A child of it, by what the user must do.
@@ -239,7 +239,7 @@ def _too_large(reference: Reference, error: MemoryForeseenError, weightless: Exc
 def export_any_batch(
     user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int, *, strict: bool = False
 ) -> Exported:
-    """A symbolic export if the code lets the batch vary, else one fixed to the batch of ``inputs``.
+    """Return a symbolic export if the code lets the batch vary, else one fixed to the batch of ``inputs``.
 
     A model whose weights no GPU can hold has no batch to look for: it is exported at the one asked for, in half
     the time.
@@ -386,7 +386,7 @@ def load_live(
     training: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Loads an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
+    """Load an ``nn.Module``, an ``onnx.ModelProto`` or an ``onnx_ir.Model``.
 
     Raises:
         ModelError: It is none of these.
@@ -450,7 +450,7 @@ def _from_onnx(
 
 
 def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int) -> Exported:
-    """The export as it is traced, else as Dynamo reads it; the first error is the one to tell."""
+    """Return the export as it is traced, else as Dynamo reads it; the first error is the one to report."""
     try:
         return export_any_batch(user, specs, inputs, opset)
     except ExportError:
@@ -460,7 +460,7 @@ def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs
 
 
 def live_at(loaded: Loaded, batch: int, opset: int) -> Loaded:
-    """A module that was given as an object, exported again at another batch.
+    """Return a module that was given as an object, exported again at another batch.
 
     Raises:
         AnalyzerError: Its code forbids that batch.

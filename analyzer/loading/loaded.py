@@ -133,18 +133,18 @@ class Loaded(ModelFacts):
         return batch >= low and (high is None or batch <= high)
 
     def bound_to(self, batch: int | None) -> dict[str, int]:
-        """The sizes of symbolic dimensions at this batch."""
+        """Return the sizes of symbolic dimensions at this batch."""
         sizes = dict(self.bindings)
         if self.symbol and batch is not None:
             sizes[self.symbol] = batch
         return sizes
 
     def graph(self, batch: int | None = None) -> Graph:
-        """The graph at this batch, the loaded one by default."""
+        """Return the graph at this batch, the loaded one by default."""
         return self.graph_at(self.bound_to(batch or self.batch))
 
     def graph_at(self, sizes: Mapping[str, int]) -> Graph:
-        """The graph with these sizes of its symbolic dimensions."""
+        """Return the graph with these sizes of its symbolic dimensions."""
         if self.is_from_file:
             graph = reader.graph_of(self.ahead.take(sizes) or self._message(sizes, ahead=False))
         else:
@@ -164,7 +164,7 @@ class Loaded(ModelFacts):
         )
 
     def _state_of(self, graph: Graph) -> Mapping[str, str]:
-        """What of a model of inference stays on the device from run to run."""
+        """Return the state of an inference model that stays on the device from run to run."""
         if self.state is None:
             return {}
         # Of the first graph alone: at another batch two sizes may be equal by chance.
@@ -292,7 +292,7 @@ class Step:
 
 
 def step_of(proto: onnx.ModelProto) -> Step | None:
-    """What a model of a training step says of itself; None for any other model.
+    """Return the description that a training step's model carries; None for any other model.
 
     Raises:
         ValueError: It says what is no step, as a forged entry of the cache may.

@@ -105,7 +105,7 @@ class Reference:
 
 
 def parse_reference(text: str) -> Reference:
-    """Reads MODEL.
+    """Read MODEL.
 
     Raises:
         ModelError: There is no such file, or it is of no kind that can be read.
@@ -177,7 +177,7 @@ def names_python(text: str) -> bool:
 
 
 def split_path(text: str) -> tuple[str, str]:
-    """The path that MODEL begins with, be it there or not, and the rest, which names what is in it.
+    """Return the path that MODEL begins with, be it there or not, and the rest, which names what is in it.
 
     Of a module's dotted name the path is empty.
     """
@@ -188,7 +188,7 @@ def split_path(text: str) -> tuple[str, str]:
 
 
 def parse_argument(text: str) -> Argument:
-    """Reads one ``--arg NAME=VALUE``: a literal of Python or calls, else a variable of the file or a text.
+    """Read one ``--arg NAME=VALUE``: a literal of Python or calls, else a variable of the file or a text.
 
     Raises:
         UsageError: It has no name, or its value is almost a literal.
@@ -241,7 +241,7 @@ def with_arguments(
 
 
 def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
-    """What stands in the parentheses of MODEL."""
+    """Return the arguments in the parentheses of MODEL."""
     if not inside or not inside.strip():
         return ()
     hint = f'{_VALUES} For example "model.py:Net(hidden=512)".'
@@ -288,7 +288,7 @@ def _is_call(text: str) -> bool:
 
 
 def _parsed(text: str) -> ast.expr:
-    """An expression of Python.
+    """Return an expression of Python.
 
     Raises:
         ValueError: The text is none, or too long.
@@ -302,7 +302,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _argument(name: str | None, text: str) -> Argument:
-    """An argument whose value is a literal, or made of literals and calls.
+    """Return an argument whose value is a literal, or made of literals and calls.
 
     Raises:
         ValueError: The text is neither.
@@ -357,7 +357,7 @@ def _require_values(node: ast.expr, dotted: bool) -> None:
 
 
 def _literal(text: str) -> str:
-    """A literal as Python writes it.
+    """Return a literal as Python writes it.
 
     Raises:
         ValueError: The text is none.
@@ -418,7 +418,7 @@ _GENERATING = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForSpe
 
 
 def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """What a model's configuration says: of a ``config.json``, or of the one in a folder.
+    """Return a model's configuration: of a ``config.json``, or of the one in a folder.
 
     Raises:
         UsageError: There is none, or it holds no JSON object.
@@ -465,7 +465,7 @@ def is_genai(text: str) -> bool:
 
 
 def class_of(config: Mapping[str, Any]) -> str | None:
-    """The class of transformers that the weights are of; None where the configuration names none."""
+    """Return the class of transformers that the weights are of; None where the configuration names none."""
     names = config.get("architectures")
     return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else None
 

@@ -30,7 +30,7 @@ MODEL_NUMBERS = itertools.count(1)
 
 
 def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.ModelProto, bool]:
-    """The model of an .onnx file without its weights, and whether it was converted to the opset that is given.
+    """Return the model of an .onnx file without its weights, and whether it was converted to the opset given.
 
     Raises:
         ModelError: It cannot be read, or takes more than the limits.
@@ -44,7 +44,7 @@ def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.
 def parsed_bytes(
     content: bytes, *, subject: str, opset: int | None, limits: Limits
 ) -> tuple[onnx.ModelProto, bool]:
-    """The same for a serialised model.
+    """Return the same for a serialised model.
 
     Raises:
         ModelError: As ``parsed_file``; ``subject`` is what the message calls it.
@@ -60,7 +60,7 @@ def parsed_bytes(
 
 
 def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: Path, limits: Limits) -> None:
-    """Writes an .onnx file's model, bound to these sizes, into ``folder`` with its weights beside it.
+    """Write an .onnx file's model, bound to these sizes, into ``folder`` with its weights beside it.
 
     Raises:
         AnalyzerError: As ``weights``.
@@ -84,7 +84,7 @@ def graph_message(
     ahead: bool = False,
     **options: Any,
 ) -> bytes:
-    """A model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` says which model it is.
+    """Return a model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` identifies it.
 
     ``options`` are ``pruned`` and those of ``onnx_graph.build.to_graph``.
 
@@ -127,7 +127,7 @@ def open_sizes(
 
 
 def graph_of(message: bytes) -> Graph:
-    """The Graph that the reading process wrote."""
+    """Return the Graph that the reading process wrote."""
     return from_message(message)
 
 
@@ -161,7 +161,7 @@ class ReadAhead:
         threading.Thread(target=work, name="read ahead", daemon=True).start()
 
     def take(self, sizes: Mapping[str, int]) -> bytes | None:
-        """The answer, waited for and given once; None where nobody asked, or nobody was there to be asked.
+        """Return answer, waited for and given once; None where nobody asked, or nobody was there to be asked.
 
         Raises:
             AnalyzerError: As ``graph_message``.

@@ -120,7 +120,7 @@ def _graph(
 
 
 def _inlined(content: bytes, op_type: str) -> bytes | None:
-    """The graph of a model of one node, its operator's definition in its place; None where it has none."""
+    """Return the graph of a model of one node, its operator's definition in its place; None without one."""
     import onnx
     from onnx import inliner, shape_inference
 

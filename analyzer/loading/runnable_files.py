@@ -33,7 +33,7 @@ _ALIGNMENT = 4096  # a page, so that the file can be mapped
 
 
 def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: Path) -> None:
-    """Writes an .onnx file's model at this opset, bound to these sizes; its weights are linked beside it.
+    """Write an .onnx file's model at this opset, bound to these sizes; its weights are linked beside it.
 
     Raises:
         MeasurementError: Weights lie outside the model's folder, or cannot be read.
@@ -48,7 +48,7 @@ def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: 
 def write_bound(
     proto: onnx.ModelProto, opset: int | None, sizes: Mapping[str, int], folder: Path, *, home: Path | None
 ) -> None:
-    """Writes a model at this opset, bound to these sizes.
+    """Write a model at this opset, bound to these sizes.
 
     Args:
         proto: It may be changed.
@@ -68,7 +68,7 @@ def write_bound(
 
 
 def link_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None:
-    """Puts the files that hold weights beside the copy; ONNX Runtime refuses to read outside its folder.
+    """Put the files that hold weights beside the copy; ONNX Runtime refuses to read outside its folder.
 
     The model's own names for them are not used: a link shares its file with the original, so that a name which
     something else writes to would let it write there. ``proto`` is changed to the links' names.
@@ -88,7 +88,7 @@ def link_external_data(proto: onnx.ModelProto, home: Path, folder: Path) -> None
 
 
 def _inside(location: str, home: Path) -> Path:
-    """The file of an external location, links resolved."""
+    """Return the file of an external location, links resolved."""
     # A model that is a link itself (a store of files under their hashes) may have its data beside its target.
     homes = {Path(os.path.realpath(home.parent)), Path(os.path.realpath(home)).parent}
     shown = location if location.isprintable() else repr(location)
@@ -147,7 +147,7 @@ def _of_node(node: onnx.NodeProto) -> Iterator[onnx.TensorProto]:
 def write_model(
     proto: onnx.ModelProto, sizes: Mapping[str, int], state: Mapping[str, torch.Tensor], folder: Path
 ) -> Path:
-    """Writes a weight-free model, bound to these sizes, with the weights that ``state`` holds by name.
+    """Write a weight-free model, bound to these sizes, with the weights that ``state`` holds by name.
 
     Raises:
         MeasurementError: A weight is not there.
@@ -177,7 +177,7 @@ def write_model(
 
 
 def numpy_array(tensor: torch.Tensor) -> tuple[Array, str]:
-    """A torch tensor as a NumPy array, and its ONNX type's name where NumPy lacks it (then raw bits)."""
+    """Return a torch tensor as a NumPy array, and its ONNX type's name where NumPy lacks it (then raw bits)."""
     import torch
 
     tensor = tensor.detach().cpu().contiguous()
@@ -209,7 +209,7 @@ class RandomWeights:
     _end: int = 0
 
     def write(self, graph: Graph, name: str) -> Path:
-        """Writes a graph under this file name.
+        """Write a graph under this file name.
 
         Raises:
             MeasurementError: It has bodies, open sizes, or a type that no value can be made for.

@@ -57,7 +57,7 @@ _SLOTS: Mapping[tuple[str, str], tuple[tuple[int, int], ...]] = {
 
 
 def state_pairs(graph: Graph) -> dict[str, str]:
-    """The state of a graph of inference: by input, the output that is its next value.
+    """Return the state of a graph of inference: by input, the output that is its next value.
 
     A cache that never changes, as that of a cross attention, is its own next value where it is no output.
     """
@@ -75,7 +75,7 @@ def state_pairs(graph: Graph) -> dict[str, str]:
 
 
 def corrected(graph: Graph, given: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The pairs that are found, with those that a user gave in their place or besides them.
+    """Return the pairs that are found, with those that a user gave in their place or besides them.
 
     Raises:
         UsageError: A name is none of the graph's, or the two cannot be one tensor at two times.
@@ -166,7 +166,7 @@ def _without(words: tuple[str, ...], marks: frozenset[str]) -> tuple[str, ...]:
 
 
 def _unchanged(inputs: Iterable[Tensor], pairs: Mapping[str, str]) -> dict[str, str]:
-    """Caches of what the encoder said, which no output renews, beside caches of the decoder that outputs do."""
+    """Return the encoder's caches, which no output renews, of a model whose decoder caches outputs renew."""
     found = {}
     siblings = {_words(name) for name in pairs}
     for tensor in inputs:
@@ -208,7 +208,7 @@ class _Walker:
         return bool(self._depends.get(tensor.name, 0) >> self._inputs[name] & 1)
 
     def origin(self, tensor: Tensor | None) -> str | None:
-        """The input whose elements a tensor holds, or some of them; None where it is computed."""
+        """Return the input whose elements a tensor holds, or some of them; None where it is computed."""
         for _ in range(_FARTHEST):
             if tensor is None or tensor.name in self._inputs:
                 break
@@ -217,7 +217,7 @@ class _Walker:
         return tensor.name if tensor is not None and tensor.name in self._inputs else None
 
     def past(self, tensor: Tensor, *, part: bool = False, read: bool = False) -> str | None:
-        """The input of which a tensor is the next value, by what wrote it; None where that tells nothing.
+        """Return the input of that a tensor is the next value, by what wrote it; None where that tells nothing.
 
         Args:
             tensor: A result of the model, or a part of one.
@@ -272,7 +272,7 @@ class _Walker:
     def _updated(
         self, kept: Sequence[Tensor | None], added: Sequence[Tensor | None], *, nested: bool = False
     ) -> str | None:
-        """The one input that is kept, where what is added does not follow from it.
+        """Return the one input that is kept, where what is added does not follow from it.
 
         What a network makes of its input and joins to it (a skip connection, a mask over an image) does follow
         from it; the keys and values of a new token do not follow from those that they join.
@@ -298,7 +298,7 @@ def _carries_on(node: Node) -> bool:
 def _by_writer(
     graph: Graph, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Outputs that an operator with a state writes, or that are an input with something added or replaced."""
+    """Yield outputs that an operator with a state writes, or an input with something added or replaced."""
     by_name = {tensor.name: tensor for tensor in inputs}
     walker = _Walker(graph, graph.inputs)
     pasts = [(walker.past(output), output) for output in outputs]
@@ -314,7 +314,7 @@ def _by_writer(
 def _by_order(
     graph: Graph, inputs: Sequence[Tensor], outputs: Sequence[Tensor]
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Inputs that are named as state, and as many outputs of the same shape that follow from them, in order.
+    """Yield inputs named as state, and as many outputs of the same shape that follow from them, in order.
 
     An export of PyTorch names its outputs after what wrote them: of ``forward(x, h, c)`` the input's names are
     all that tells. The model needs an input and an output beside its state.

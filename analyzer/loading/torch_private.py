@@ -69,28 +69,28 @@ def _looking_up() -> Iterator[None]:
 
 
 def tree_flatten(tree: Tree) -> tuple[list[Any], TreeSpec]:
-    """The leaves of a tree, and how it is built (torch/utils/_pytree.py)."""
+    """Return the leaves of a tree, and how it is built (torch/utils/_pytree.py)."""
     with _looking_up():
         from torch.utils._pytree import tree_flatten as function
     return function(tree)
 
 
 def tree_unflatten(leaves: Iterable[object], spec: TreeSpec) -> Tree:
-    """The tree that is built as ``spec`` says (torch/utils/_pytree.py)."""
+    """Return the tree that is built as ``spec`` says (torch/utils/_pytree.py)."""
     with _looking_up():
         from torch.utils._pytree import tree_unflatten as function
     return function(leaves, spec)
 
 
 def tree_leaves(tree: Tree) -> list[Any]:
-    """The leaves of a tree, in the order in which torch.export takes them (torch/utils/_pytree.py)."""
+    """Return the leaves of a tree, in the order in which torch.export takes them (torch/utils/_pytree.py)."""
     with _looking_up():
         from torch.utils._pytree import tree_leaves as function
     return function(tree)
 
 
 def tree_map(function: Callable[[Any], object], tree: Tree) -> Tree:
-    """The tree with a function applied to each leaf (torch/utils/_pytree.py)."""
+    """Return the tree with a function applied to each leaf (torch/utils/_pytree.py)."""
     with _looking_up():
         from torch.utils._pytree import tree_map as apply
     return apply(function, tree)
@@ -108,7 +108,7 @@ def leaves_with_steps(tree: Tree) -> list[tuple[list[Any], Any]]:
 
 
 def known_containers() -> frozenset[type]:
-    """The classes that PyTorch looks into for tensors (SUPPORTED_NODES of torch/utils/_pytree.py)."""
+    """Return the classes that PyTorch looks into for tensors (SUPPORTED_NODES of torch/utils/_pytree.py)."""
     with _looking_up():
         from torch.utils._pytree import SUPPORTED_NODES
     return frozenset(SUPPORTED_NODES)
@@ -139,7 +139,7 @@ def register_container(
 
 
 def rebuilt(spec: TreeSpec, children: list[Any]) -> Tree:
-    """The children in a container as ``spec`` has it, in a list where a user's class holds them.
+    """Return the children in a container as ``spec`` has it, in a list where a user's class holds them.
 
     That is the form in which torch.export takes what it is told about inputs (torch/utils/_pytree.py).
     """
@@ -240,7 +240,7 @@ def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
 
 
 def compiled_from(model: object) -> Module | None:
-    """The module inside what ``torch.compile`` made, else None (torch/_dynamo/eval_frame.py)."""
+    """Return the module inside what ``torch.compile`` made, else None (torch/_dynamo/eval_frame.py)."""
     from torch.nn import Module
 
     inner = getattr(model, "_orig_mod", None)
@@ -248,7 +248,7 @@ def compiled_from(model: object) -> Module | None:
 
 
 def held_tensors(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A module's own parameters and buffers as it holds them, open to change (torch/nn/modules/module.py)."""
+    """Return a module's own parameters and buffers, open to change (torch/nn/modules/module.py)."""
     with _looking_up():
         return module._parameters, module._buffers
 
@@ -274,7 +274,7 @@ def is_operator(target: object) -> bool:
 
 
 def operator(name: str, overload: str = "default") -> OpOverload:
-    """An operator of ``aten`` whose name has an underscore in front: no promise says that it stays.
+    """Return an operator of ``aten`` whose name has an underscore in front: no promise says that it stays.
 
     They are declared in aten/src/ATen/native/native_functions.yaml.
     """
@@ -360,7 +360,7 @@ def _put_kernels(changes: Sequence[tuple[OpOverload, Any, PythonKernel | None]])
 
 
 def example_size(size: object) -> int | None:
-    """The size in the example inputs that a symbolic size stands for (torch/fx/experimental/sym_node.py)."""
+    """Return size in the example inputs that a symbolic size stands for (torch/fx/experimental/sym_node.py)."""
     hint = getattr(getattr(size, "node", None), "hint", None)
     return hint if isinstance(hint, int) else None
 
@@ -369,7 +369,7 @@ def example_size(size: object) -> int | None:
 
 
 def fake_tensor_mode() -> FakeTensorMode:
-    """A mode in which tensors have shapes and no data (torch/_subclasses/fake_tensor.py)."""
+    """Return a mode in which tensors have shapes and no data (torch/_subclasses/fake_tensor.py)."""
     with _looking_up():
         from torch._subclasses.fake_tensor import FakeTensorMode
     # Constants that a user's forward makes are real tensors: without leave the first of them is an error.
@@ -377,14 +377,14 @@ def fake_tensor_mode() -> FakeTensorMode:
 
 
 def dispatch_mode_class() -> Any:
-    """The class of modes that see each operator before it runs (torch/utils/_python_dispatch.py)."""
+    """Return the class of modes that see each operator before it runs (torch/utils/_python_dispatch.py)."""
     with _looking_up():
         from torch.utils._python_dispatch import TorchDispatchMode
     return TorchDispatchMode
 
 
 def tensor_factories() -> frozenset[Callable[..., Any]]:
-    """The functions that make a tensor on the default device (torch/utils/_device.py)."""
+    """Return the functions that make a tensor on the default device (torch/utils/_device.py)."""
     with _looking_up():
         from torch.utils._device import _device_constructors
     return frozenset(_device_constructors())
@@ -463,7 +463,7 @@ class Slot:
 
 
 def describe_input(descriptor: object) -> Slot:
-    """What an input of a joint graph is (torch/_functorch/_aot_autograd/descriptors.py)."""
+    """Return what an input of a joint graph is (torch/_functorch/_aot_autograd/descriptors.py)."""
     with _looking_up():
         from torch._functorch._aot_autograd import descriptors as kinds
 
@@ -479,7 +479,7 @@ def describe_input(descriptor: object) -> Slot:
 
 
 def describe_output(descriptor: object) -> Slot:
-    """What an output of a joint graph is (torch/_functorch/_aot_autograd/descriptors.py)."""
+    """Return what an output of a joint graph is (torch/_functorch/_aot_autograd/descriptors.py)."""
     with _looking_up():
         from torch._functorch._aot_autograd import descriptors as kinds
 
@@ -553,7 +553,7 @@ def translations_gathered_once() -> Iterator[None]:
 
 
 def add_translation(registry: ONNXRegistry, target: OpOverload, function: PythonKernel) -> None:
-    """Puts a translation before PyTorch's own, but for those of complex numbers.
+    """Put a translation before PyTorch's own, but for those of complex numbers.
 
     The registry keeps a list by name, of which torch/onnx/_internal/exporter/_dispatching.py takes what fits.
     """
@@ -572,7 +572,7 @@ def add_translation(registry: ONNXRegistry, target: OpOverload, function: Python
 
 
 def translate_into(model: onnx_ir.Model, graph: fx.Graph, registry: ONNXRegistry) -> None:
-    """Fills an empty model with the translation of a graph (torch/onnx/_internal/exporter/_core.py)."""
+    """Fill an empty model with the translation of a graph (torch/onnx/_internal/exporter/_core.py)."""
     with _looking_up():
         from torch.onnx._internal.exporter._core import _translate_fx_graph
         from torch.onnx._internal.exporter._ir_passes import add_opset_imports
@@ -599,7 +599,7 @@ def emit_several(
     attributes: Mapping[str, Any],
     outputs: int,
 ) -> Sequence[onnx_ir.Value]:
-    """The same for a node with a number of outputs.
+    """Return the same for a node with a number of outputs.
 
     The graph that is written is that of torch/onnx/_internal/exporter/_core.py.
     """
@@ -626,7 +626,7 @@ def emit_several(
 
 
 def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:
-    """The model at another opset, by the converter that PyTorch's exporter uses.
+    """Return the model at another opset, by the converter that PyTorch's exporter uses.
 
     torch/onnx/_internal/_lazy_import.py names the module of onnxscript that goes with this PyTorch.
     """
@@ -639,7 +639,7 @@ def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:
 
 
 def import_exporter() -> None:
-    """Imports what an export needs, for a process that others are forked from."""
+    """Import what an export needs, for a process that others are forked from."""
     import torch.export
     import torch.onnx
 

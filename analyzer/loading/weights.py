@@ -59,7 +59,7 @@ class Runnable:
 
 
 def materialise(loaded: Loaded, batch: int | None, folder: Path, *, as_if_trained: bool = False) -> Runnable:
-    """Writes the model with its weights into ``folder``.
+    """Write the model with its weights into ``folder``.
 
     Args:
         loaded: The weight-free model.
@@ -154,7 +154,7 @@ def _training_step(
 
 
 def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:
-    """The sizes of open axes by the names that they have in the file.
+    """Return the sizes of open axes by the names that they have in the file.
 
     There an axis that was taken for the batch may have none, as classical models leave it: it is ``x[0]``.
     """
@@ -169,7 +169,7 @@ def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:
 
 
 def _tensors_still_taken(known: list[str], names: list[str], tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The tensors that the graph still takes: TorchScript drops those that became constants."""
+    """Return the tensors that the graph still takes: TorchScript drops those that became constants."""
     if len(names) >= len(tensors) or not set(names) <= set(known):
         return tensors
     return [tensors[known.index(name)] for name in names]
@@ -280,7 +280,7 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
 
 
 def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
-    """What was put into inputs of whole numbers that decide how much is computed and that nobody gave."""
+    """Return notes on assumed integer inputs that decide how much is computed."""
     if loaded.step is not None or (loaded.inputs_origin in ("file", "script") and loaded.exporter != "pt2"):
         return ()
     said = {spec.name for spec in loaded.specs if spec.values is not None}
@@ -332,7 +332,7 @@ _MOST = 64
 
 
 def known_texts(graph: Graph, name: str) -> tuple[str, ...]:
-    """The texts that the readers of an input know, in their order; empty where they know none."""
+    """Return the texts that the readers of an input know, in their order; empty where they know none."""
     return tuple(islice(dict.fromkeys(_read(graph, name)), _MOST))
 
 

@@ -45,7 +45,7 @@ _TIMEOUT_S = 1800.0
 
 
 def level_one(model: Path) -> onnx.ModelProto:
-    """The graph that ONNX Runtime places, without weights: what its level 1 leaves of a model.
+    """Return the graph that ONNX Runtime places, without weights: what its level 1 leaves of a model.
 
     Raises:
         MeasurementError: The CPU's provider cannot make a session of it.
@@ -62,7 +62,7 @@ def level_one(model: Path) -> onnx.ModelProto:
 
 
 def recorded_nodes(side: SessionSide) -> dict[str, str]:
-    """The nodes that a session records, by name, and the provider of each, without ``ExecutionProvider``.
+    """Return the nodes that a session records, by name and the provider of each, without ``ExecutionProvider``.
 
     Raises:
         MeasurementError: There is no such session.
@@ -147,7 +147,7 @@ def _session(task: Mapping[str, Any], of: str = "applied") -> Any:
 
 
 def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Outputs of a model against those of a reference, on several inputs; one session at a time is held."""
+    """Compare outputs of a model with a reference's, on several inputs, one session at a time."""
     given = tensor_files.load_tensors(Path(task["feeds"]))
     several = [given, *(varied(given, _SEED + number) for number in range(1, task["sets"]))]
     outputs = []
@@ -235,7 +235,7 @@ def _placement(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _time(task: Mapping[str, Any]) -> dict[str, Any]:
-    """The median of a run: host to host as a plan counts it, or with state on the session's device."""
+    """Return the median of a run: host to host as a plan counts it, or with state on the session's device."""
     feeds = tensor_files.load_tensors(Path(task["feeds"]))
     session, in_place = _session(task), task.get("in_place")
     call = (
@@ -263,7 +263,7 @@ _MARK = ".reaches."
 
 
 def with_ranges(proto: onnx.ModelProto, tensors: Iterable[str]) -> onnx.ModelProto:
-    """The model with the largest and least element of some of its tensors as its only outputs, in float32.
+    """Return model with the largest and least element of some of its tensors as its only outputs, in float32.
 
     ONNX Runtime's CPU provider computes float16 in float32 and drops the rounding between two such operators:
     what would be infinite on a GPU is finite there, and shows how far it is above what float16 holds.

@@ -59,18 +59,18 @@ class Reporter:
         self._channel.send([RESULTS, values])
 
     def message(self, text: str) -> None:
-        """A sentence for the user, once."""
+        """Send a sentence for the user, once."""
         if text not in self._messages:
             self._messages.append(text)
             self._send_messages()
 
     def environment(self, **values: Any) -> None:
-        """What the measurement's circumstances were."""
+        """Send the circumstances of the measurement."""
         self._environment |= values
         self.update(environment=self._environment)
 
     def latency(self, latency: Latency, load: Load, threads: int, way: str = "copies") -> None:
-        """The latency, and what else the machine did meanwhile; replaces an earlier one of the same way.
+        """Send the latency and the machine's other load; replaces an earlier one of the same way.
 
         Of several ways that with copies is the latency; where a run has none, the first.
         """
@@ -89,7 +89,7 @@ class Reporter:
         )
 
     def turns(self, medians: Sequence[float]) -> None:
-        """The turns' medians; a word where the machine's speed changed between them."""
+        """Send the turns' medians, with a word where the machine's speed changed between them."""
         ratio = max(medians) / min(medians)
         self.environment(turns=len(medians), turns_apart=round(ratio, 3))
         if ratio > _SPEED_CHANGED:
@@ -118,11 +118,11 @@ class Reporter:
             )
 
     def nodes(self, nodes: Sequence[NodeTime]) -> None:
-        """The nodes' times."""
+        """Send the nodes' times."""
         self.update(nodes=to_message(nodes))
 
     def optimized(self, path: Path) -> None:
-        """The graph that runs, without its weights."""
+        """Send the graph that runs, without its weights."""
         import onnx
 
         # The parent reads node types and names: with weights the file may be gigabytes.

@@ -96,7 +96,7 @@ def run_task(
 def measure_with_blocking_launches(
     request: MeasureRequest, measurement: Measurement, progress: Progress | None = None
 ) -> Measurement:
-    """The same with operators from blocking launches, in another child (``launch_blocking``)."""
+    """Return the same with operators from blocking launches, in another child (``launch_blocking``)."""
     spec = {
         "request": to_message(replace(request, outputs=None)),
         "blocking": to_message(measurement.ways["resident"]),

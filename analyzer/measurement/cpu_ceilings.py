@@ -64,7 +64,7 @@ _GPU_S = 8.0
 def measure_ceilings(
     *, seconds: float = 25.0, threads: int | None = None, progress: Progress | None = None
 ) -> dict[str, float]:
-    """The CPU's ceilings by key of ``devices.calibration``, in about so many seconds, preparation included.
+    """Return CPU's ceilings by key of ``devices.calibration``, in about so many seconds, preparation included.
 
     On an unsteady machine it takes twice as long; long calls get few runs, none is left out. ``threads`` is the
     default number of them, None for ONNX Runtime's own choice.
@@ -170,7 +170,7 @@ class _Visits:
         return wander(self._values[key] for key in mine & self._values.keys())
 
     def _round(self, slots: Sequence[_Slot]) -> Iterator[_Slot]:
-        """The slots, each family after a rest and with its cores together; what a call costs goes before."""
+        """Yield slots, each family after a rest and with its cores together; what a call costs goes before."""
         for overhead in self._overheads.values() if slots else ():
             overhead.visit()
         latest = ""
@@ -221,7 +221,7 @@ class Pace:
 
 
 def best_of(probe: Probe, values: Iterable[float]) -> float:
-    """The highest rate or the shortest time of some visits."""
+    """Return the highest rate or the shortest time of some visits."""
     # Disturbance makes a machine slower, never faster.
     return max(values) if probe.per == "rate" else min(values)
 
@@ -270,7 +270,7 @@ class CallCost:
         self._short: Callable[[], object] | None = None
 
     def visit(self) -> None:
-        """Times them once more."""
+        """Time them once more."""
         import numpy as np
 
         feeds = {"t0": np.ones(1, np.float32)}
@@ -292,7 +292,7 @@ class CallCost:
         return max(1e-9, self._best[_SHORT] - _SHORT * self.dispatch_s)
 
     def call_now_s(self) -> float:
-        """The same at this moment."""
+        """Return the same at this moment."""
         assert self._short is not None
         return max(1e-9, undisturbed_seconds(self._short, _CALL_S) - _SHORT * self.dispatch_s)
 
@@ -312,7 +312,7 @@ def _settings(threads: int) -> SessionSettings:
 def measure_all(
     progress: Progress | None = None, *, seconds: float = 25.0, threads: int | None = None, gpu: bool = True
 ) -> dict[str, float]:
-    """The ceilings of the CPU, and with ``gpu`` of the GPU where ONNX Runtime can use one.
+    """Return the ceilings of the CPU, and with ``gpu`` of the GPU where ONNX Runtime can use one.
 
     Other arguments are those of ``measure_ceilings``.
     """

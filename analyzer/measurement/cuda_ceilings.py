@@ -49,7 +49,7 @@ def has_cuda() -> bool:
 
 
 def measure_cuda_ceilings(*, progress: Progress | None = None) -> dict[str, float]:
-    """The GPU's ceilings by key of ``devices.calibration``; what cannot be measured has no key."""
+    """Return the GPU's ceilings by key of ``devices.calibration``; what cannot be measured has no key."""
     ceilings: dict[str, float] = {}
     families: tuple[tuple[str, Callable[[], Mapping[str, float]]], ...] = (
         ("GPU launches", _launches),
@@ -122,7 +122,7 @@ def _product(n: int, dtype: str, tf32: str) -> float | None:
 
 
 def _runtime() -> ctypes.CDLL | None:
-    """The CUDA runtime that ONNX Runtime itself loaded; None where it cannot be ceilings."""
+    """Return the CUDA runtime that ONNX Runtime itself loaded; None where it cannot be ceilings."""
     try:
         maps = Path("/proc/self/maps").read_text(encoding="utf-8")
     except OSError:
@@ -174,7 +174,7 @@ def _memory() -> Iterator[_Memory | None]:
 
 
 def _inside() -> Mapping[str, float]:
-    """Copies inside the GPU's memory; half of the bytes is read, half is written."""
+    """Copy inside the GPU's memory; half of the bytes is read, half is written."""
     with _memory() as memory:
         if memory is None:
             return {}
@@ -197,7 +197,7 @@ def _inside() -> Mapping[str, float]:
 
 
 def _copies() -> Mapping[str, float]:
-    """Copies between host and GPU by size, from pinned and from ordinary memory."""
+    """Copy between host and GPU by size, from pinned and from ordinary memory."""
     import numpy as np
 
     with _memory() as memory:

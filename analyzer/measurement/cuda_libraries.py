@@ -58,7 +58,7 @@ def cuda_trouble() -> tuple[str, str]:
 
 
 def _refusal() -> str:
-    """What the dynamic linker says of the provider, which ONNX Runtime could not load."""
+    """Return the dynamic linker's message about the provider, which ONNX Runtime could not load."""
     import onnxruntime
 
     folder = Path(onnxruntime.__file__).parent / "capi"
@@ -71,7 +71,7 @@ def _refusal() -> str:
 
 
 def driver_hint() -> str:
-    """What to do about a driver that is missing or too old."""
+    """Return the remedy for a driver that is missing or too old."""
     major = _cuda_version_needed()
     oldest = _DRIVERS.get(major or 0)
     return _HINT_DRIVER.format(f" (CUDA {major} needs {oldest} or newer)" if oldest else "")
@@ -109,7 +109,7 @@ _CUDNN = ("libcudnn.so.9",)
 
 
 def _libraries() -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What the provider of a Linux release is linked with, in an order that loads, and what it opens at need.
+    """Return libraries that a Linux release's provider links, in loading order, and those it opens at need.
 
     Releases for CUDA 12 are linked with cuFFT and cuDNN as well; those for CUDA 13 open them when used.
     """

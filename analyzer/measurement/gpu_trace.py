@@ -65,7 +65,7 @@ def clock_shift(launches: Sequence[float], calls: Sequence[Run]) -> float:
 def _agreed(
     launches: Sequence[float], calls: Sequence[Run], shift: float, inside: Callable[[float], float]
 ) -> float:
-    """A shift nearby at which more nodes launch what they should, the same where none is clearly better."""
+    """Return shift nearby at that more nodes launch what they should, the same where none is clearly better."""
     seen = [call for call in calls if _during(launches, call, shift)][-_MOST_RUNS:]
     if len(seen) < 2:
         return shift
@@ -95,13 +95,13 @@ def _right(launches: Sequence[float], calls: Sequence[Run], shift: float) -> flo
 
 
 def _during(launches: Sequence[float], call: Run, shift: float) -> Sequence[float]:
-    """The launches of one call; ``launches`` are in order."""
+    """Return the launches of one call; ``launches`` are in order."""
     first = bisect_right(launches, call.start_us - shift)
     return launches[first : bisect_right(launches, call.end_us + TICK_US - shift)]
 
 
 def _best(score: Callable[[float], float], middle: float, width: float, step: float) -> float:
-    """The middle of the best-scoring stretch around ``middle``."""
+    """Return the middle of the best-scoring stretch around ``middle``."""
     steps = int(width / step)
     shifts = [middle + number * step for number in range(-steps, steps + 1)]
     scores = [score(shift) for shift in shifts]
@@ -226,7 +226,7 @@ def join(
 
 
 def device_activities(trace: Mapping[str, Any], start_ns: int) -> list[Activity]:
-    """The GPU's records with the host call that asked for each, in order of launch; others are left out."""
+    """Return GPU's records with the host call that asked for each, in order of launch; others are left out."""
     base = int(trace.get("baseTimeNanoseconds", 0) or 0)
     events = [event for event in trace.get("traceEvents", ()) if event.get("ph") == "X"]
     # Other threads of the process may use the GPU as well (torch); a session launches from one.
@@ -258,7 +258,7 @@ def _on_profile_clock(event: ProfileEvent, base_ns: int, start_ns: int) -> float
 
 
 def _launching_thread(events: Iterable[ProfileEvent]) -> object:
-    """The thread that makes most of the calls that GPU records refer to."""
+    """Return the thread that makes most of the calls that GPU records refer to."""
     wanted = {
         event["args"]["correlation"]
         for event in events
@@ -361,7 +361,7 @@ def _median_of(parts: Sequence[_Part]) -> TracedNode:
 
 
 def node_times(traced: Traced, latency: Latency) -> tuple[tuple[NodeTime, ...], float]:
-    """Times that add up to the unprofiled, device-resident latency.
+    """Time that add up to the unprofiled, device-resident latency.
 
     The GPU's own times are true under profiling, the gaps between are not: profiling slows the host. So what
     the latency has beyond the GPU's work is shared out by the gaps that were seen. Where the GPU's work alone

@@ -56,7 +56,7 @@ def measure_blocking(request: MeasureRequest, folder: Path, reporter: Reporter, 
 
 
 def _bias(settings: SessionSettings, folder: Path) -> Bias:
-    """What a tiny kernel shows beyond its own time."""
+    """Return the time that a tiny kernel shows beyond its own."""
     import numpy as np
 
     chained = replace(settings, optimize=False, profile_prefix=folder / "bias", optimized_path=None)

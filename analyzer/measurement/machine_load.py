@@ -42,7 +42,7 @@ class Load:
         return self.others_cores >= NOTICEABLE_CORES
 
     def sentence(self, threads: int) -> str:
-        """What the report says about it."""
+        """Return the report's sentence about it."""
         stolen = (
             f", {self.stolen_cores:.1f} of them by other guests of the host" if self.stolen_cores >= 0.1 else ""
         )
@@ -66,7 +66,7 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """The counters now."""
+    """Return the counters now."""
     import psutil
 
     times = psutil.cpu_times()
@@ -82,7 +82,7 @@ def snapshot() -> Snapshot:
 
 
 def load_between(before: Snapshot, after: Snapshot) -> Load:
-    """What happened between two snapshots."""
+    """Return the load between two snapshots."""
     wall = max(after.wall_s - before.wall_s, 1e-9)
     own = (after.own_s - before.own_s) / wall
     busy = (after.busy_s - before.busy_s) / wall
@@ -122,7 +122,7 @@ def default_threads() -> int:
 
 
 def load_average() -> float | None:
-    """The system's load over the last minute, None where the system does not tell."""
+    """Return the system's load over the last minute, None where the system does not tell."""
     try:
         return os.getloadavg()[0]
     except (AttributeError, OSError):

@@ -105,7 +105,7 @@ def _int8(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, An
             )
 
         def get_next(self) -> dict[str, Any] | None:
-            """The next inputs; None where there are no more."""
+            """Return the next inputs; None where there are no more."""
             return next(self._left, None)
 
     work = folder / "quantised"
@@ -133,7 +133,7 @@ def _rules(_task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, 
 
 
 def _transformers(_task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
-    """The fusions of BERT's kind, which most encoders are of; the tool loads the whole model."""
+    """Return the fusions of BERT's kind, which most encoders are of; the tool loads the whole model."""
     from onnxruntime.transformers.optimizer import optimize_model
 
     work = folder / "fused"
@@ -164,7 +164,7 @@ def _length(tensor: onnx.TensorProto) -> int:
 
 
 def _data(tensor: onnx.TensorProto, model: Path) -> bytes:
-    """What lies beside a model; onnx itself reads no file with a second name, as a link to the user's is."""
+    """Return the bytes next to a model; onnx itself reads no file with a second name, such as a link."""
     places = {entry.key: entry.value for entry in tensor.external_data}
     with open(model.parent / places["location"], "rb") as source:
         source.seek(int(places.get("offset", 0)))
@@ -172,7 +172,7 @@ def _data(tensor: onnx.TensorProto, model: Path) -> bytes:
 
 
 def _with_own_weights(model: Path, work: Path) -> Path:
-    """The model with weights that no other folder has, for tools that have onnx read them."""
+    """Return the model with weights that no other folder has, for tools that have onnx read them."""
     if all(path.stat().st_nlink == 1 for path in model.parent.iterdir()):
         return model
     own = work / "original"
@@ -186,7 +186,7 @@ def _write(
     folder: Path,
     changed: Callable[[onnx.TensorProto, bytes], bytes],
 ) -> None:
-    """Writes a model whose weights lie beside another one, each of them changed on its way."""
+    """Write a model whose weights lie beside another one, each of them changed on its way."""
     import onnx
 
     with open(folder / WEIGHTS, "wb") as file:
@@ -203,7 +203,7 @@ def _write(
 
 
 def _stored_apart(model: Path, folder: Path) -> None:
-    """A model that a tool wrote, with its weights in one file beside it."""
+    """Store a model that a tool wrote with its weights in one file next to it."""
     import onnx
 
     onnx.save(
@@ -217,7 +217,7 @@ def _stored_apart(model: Path, folder: Path) -> None:
 
 
 def _in_order(graph: onnx.GraphProto) -> None:
-    """Puts each node behind those that write what it reads, and leaves out what is written twice.
+    """Put each node behind those that write what it reads, and leaves out what is written twice.
 
     The tool adds its Casts at the end, one for each blocked operator that reads a tensor, all of one name.
     """
@@ -244,7 +244,7 @@ def _in_order(graph: onnx.GraphProto) -> None:
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:
-    """What a node reads, its bodies included."""
+    """Yield names that a node reads, its bodies included."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs):

@@ -106,7 +106,7 @@ class _Source:
         self.cold = stored > last_cache_bytes()
 
     def probe(self, node: Any, raw: RawTime) -> Probe | None:
-        """The node with inputs of the right shapes; None where they cannot be made up."""
+        """Return the node with inputs of the right shapes; None where they cannot be made up."""
         from onnx import helper
 
         if node.domain not in _DOMAINS or any(

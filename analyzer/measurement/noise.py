@@ -48,7 +48,7 @@ class Bias:
 
 
 def chain(length: int, elements: int = 1) -> bytes:
-    """A model of ``length`` operators in a row, each on so many elements."""
+    """Return a model of ``length`` operators in a row, each on so many elements."""
     from onnx import TensorProto, helper
 
     # Both providers have a Neg; two in a row stay, since nothing is optimised.
@@ -137,7 +137,7 @@ class CoreDistance:
         self.best = known or Reading(float("inf"), float("inf"))
 
     def read(self) -> Reading:
-        """A reading; takes some 20 ms."""
+        """Return a reading; takes some 20 ms."""
         settle(self._shared, 0.0)
         reading = Reading(_seconds(self._shared), _seconds(self._alone))
         # Each best by itself: the two need not fall into one moment.
@@ -145,7 +145,7 @@ class CoreDistance:
         return reading
 
     def awaited(self, reading: Reading | None = None) -> Reading:
-        """The first reading from the latest on with the cores close, or the last one before patience ends."""
+        """Return the first reading, from the latest on, with close cores, or the last before patience ends."""
         now = self.read() if reading is None else reading
         # Cores come together by themselves within seconds (2 to 40 seen): waiting costs less than a wrong
         # figure.
@@ -174,7 +174,7 @@ class SingleThread(CoreDistance):
         super().__init__(_nothing, _nothing, known=Reading(1.0, 1.0))
 
     def read(self) -> Reading:
-        """The same each time; takes no time."""
+        """Return the same each time; takes no time."""
         return self.best
 
 
@@ -206,7 +206,7 @@ def _chain(settings: SessionSettings, threads: int) -> TimedCall:
 
 
 def _nothing() -> None:
-    """The work that a single thread shares."""
+    """Do the work that a single thread shares."""
 
 
 def _seconds(call: TimedCall) -> float:
@@ -243,7 +243,7 @@ class TurnResult:
 def turns_for(
     run_s: float, profiled_runs: int, seconds: float, *, runs: int | None, most: int
 ) -> tuple[Turn, ...]:
-    """Turns that share the work evenly, ``most`` of them; ``profiled_runs`` and ``seconds`` are of all.
+    """Turn that share the work evenly, ``most`` of them; ``profiled_runs`` and ``seconds`` are of all.
 
     ``runs`` is an exact number of unprofiled runs; None adapts to the seconds.
     """

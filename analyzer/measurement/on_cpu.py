@@ -125,7 +125,7 @@ def _is_tight(held: int) -> bool:
 
 
 def feeds_for(request: MeasureRequest, session: Any, reporter: Reporter) -> dict[str, Any]:
-    """The inputs asked for, checked against the session's."""
+    """Return the inputs asked for, checked against the session's."""
     from analyzer.errors import InputError
 
     if request.feeds is None:
@@ -244,7 +244,7 @@ def quiet_turns(
 
 
 def outputs_of(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """What one run returns as arrays by name, maps by their keys and values; an empty optional has none."""
+    """Return one run's outputs as arrays by name, maps by keys and values; an empty optional has none."""
     results = session.run(None, feeds) if _numpy_can_all(session, feeds) else caller(session, feeds)()
     arrays: dict[str, Any] = {}
     for output, value in zip(session.get_outputs(), results, strict=True):

@@ -133,7 +133,7 @@ def _report_memory(job: Job, before: int | None) -> None:
 
 
 def _optional(what: str, reporter: Reporter, step: Callable[[], object]) -> None:
-    """A step whose failure costs itself alone."""
+    """Run a step whose failure costs itself alone."""
     try:
         step()
     except AnalyzerError as error:

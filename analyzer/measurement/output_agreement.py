@@ -174,7 +174,7 @@ class Allowed(NamedTuple):
 
 
 def allowed(dtype: str, precision: str | None = None) -> Allowed:
-    """What an output of ONNX's element type may be off by; ``precision`` is that of ``agreement``."""
+    """Return the allowed error of an output of ONNX's element type; ``precision`` is that of ``agreement``."""
     if dtype.startswith(("int", "uint", "bool", "string")):
         # A quantized value may fall on the other side of a rounding boundary.
         return Allowed(0.0, 1.0 if dtype in ("int8", "uint8") else 0.0)

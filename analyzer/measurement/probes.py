@@ -57,12 +57,12 @@ class Probe:
     fresh_constants: bool = False
 
     def repeated(self, copies: int, *, fresh_constants: bool = False) -> Probe:
-        """The same with so many copies."""
+        """Return the same with so many copies."""
         return replace(self, copies=copies, fresh_constants=fresh_constants)
 
 
 def model_of(probe: Probe) -> bytes:
-    """The model: ``copies`` of the node side by side, reading the same inputs."""
+    """Return the model: ``copies`` of the node side by side, reading the same inputs."""
     import numpy as np
     from onnx import helper, numpy_helper
 
@@ -102,7 +102,7 @@ def model_of(probe: Probe) -> bytes:
 
 
 def feeds_of(probe: Probe) -> dict[str, Array]:
-    """The arrays to feed, by input name."""
+    """Return the arrays to feed, by input name."""
     return {
         f"i{position}": array
         for position, array in enumerate(probe.inputs)

@@ -77,7 +77,7 @@ def ended(session: Any) -> list[ProfileEvent]:
 
 
 def read(path: Path) -> list[ProfileEvent]:
-    """The events of a file; one that was cut off (the process died) gives what it holds."""
+    """Return the events of a file; one that was cut off (the process died) gives what it holds."""
     text = path.read_text(encoding="utf-8", errors="replace").strip()
     try:
         events = json.loads(text)
@@ -90,7 +90,7 @@ def read(path: Path) -> list[ProfileEvent]:
 
 
 def runs(events: Sequence[ProfileEvent], *, skip: Collection[int] = ()) -> tuple[Run, ...]:
-    """The calls in order, without those whose numbers (the first is 0) are to be skipped."""
+    """Return the calls in order, without those whose numbers (the first is 0) are to be skipped."""
     calls = sorted(
         (event for event in events if event.get("cat") == "Session" and event.get("name") == "model_run"),
         key=lambda event: int(event["ts"]),
@@ -155,7 +155,7 @@ def _encloses(owner: Execution, node: Execution) -> bool:
 
 
 def by_node(calls: Sequence[Run]) -> tuple[RawTime, ...]:
-    """Times by node over the runs, in the order of the first run that has it; repeated names add up.
+    """Time by node over the runs, in the order of the first run that has it; repeated names add up.
 
     The middle half of the runs, by the sum of their nodes, is the same for all nodes, so that their times add
     up to such a run's: on a machine with several speeds the middle of each node alone would not.

@@ -128,7 +128,7 @@ class SessionSide(SessionSettings):
 
 
 def create(model: Path | bytes, settings: SessionSettings) -> Any:
-    """A session of a file or a serialized model that runs on the provider of the settings.
+    """Return a session of a file or a serialized model that runs on the provider of the settings.
 
     Raises:
         MeasurementError: ONNX Runtime refuses the model, or the CUDA provider is not there; never a silent
@@ -189,7 +189,7 @@ def _options(ort: Any, settings: SessionSettings) -> Any:
 
 
 def settings_for(request: MeasureRequest, **changes: Any) -> SessionSettings:
-    """The settings that a request asks for; ``changes`` replace single fields."""
+    """Return the settings that a request asks for; ``changes`` replace single fields."""
     cuda = {"device_id": str(request.device_id), "use_tf32": "1" if request.tf32 else "0"}
     values: dict[str, Any] = {
         "provider": request.provider,
@@ -243,7 +243,7 @@ def bind_session(
     *,
     in_place: Mapping[str, str] = NOTHING,
 ) -> BoundSession:
-    """The same for a session that is there; the model has run three times afterwards.
+    """Return the same for a session that is there; the model has run three times afterwards.
 
     The outputs of the first run stay bound, so that every address is the same from then on: a CUDA graph, which
     ONNX Runtime records within the first call after two ordinary runs, holds those addresses.
@@ -296,7 +296,7 @@ def bind_session(
 
 
 def _on_the_host(ends: Sequence[Any], places: Sequence[Any]) -> frozenset[str]:
-    """Inputs or outputs that a session reads or writes in the host's memory: elsewhere each run copies them."""
+    """Return inputs or outputs in the host's memory: elsewhere each run would copy them."""
     return frozenset(end.name for end, place in zip(ends, places, strict=True) if place.name == "Cpu")
 
 

@@ -122,7 +122,7 @@ def onnx_type(array: Array) -> str:
 
 
 def to_ortvalue(array: Array, device: str = "cpu", device_id: int = 0) -> Any:
-    """An array as an ``OrtValue`` in the memory of ``cpu`` or ``cuda``.
+    """Return an array as an ``OrtValue`` in the memory of ``cpu`` or ``cuda``.
 
     Raises:
         InputError: A type of less than 8 bits, or text on a GPU.
@@ -146,7 +146,7 @@ def to_ortvalue(array: Array, device: str = "cpu", device_id: int = 0) -> Any:
 
 
 def as_arrays(name: str, kind: str, value: Any) -> dict[str, Value]:
-    """An output of a session by the arrays that it holds: of maps their keys, their values and their lengths.
+    """Return the arrays of a session's output: of maps their keys, their values and their lengths.
 
     ``kind`` is ONNX Runtime's name of its type, ``value`` what ``session.run`` gives for it, or an
     ``OrtValue``; an empty optional holds no array, and of an ``OrtValue`` only a tensor can be read.
@@ -174,7 +174,7 @@ def _of_maps(name: str, kind: str, maps: Sequence[Mapping[Any, Any]]) -> dict[st
 
 
 def from_ortvalue(value: Any) -> Array:
-    """What a tensor's ``OrtValue`` in the host's memory holds, copied."""
+    """Return a copy of a tensor's ``OrtValue`` in the host's memory."""
     import ctypes
 
     import ml_dtypes
@@ -203,7 +203,7 @@ def is_plain(array: object) -> bool:
 
 
 def make_feeds(inputs: Sequence[Any], *, seed: int = 0) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Inputs for ``session.get_inputs()``: normal floats, integers 0 and 1, open dimensions 1.
+    """Return inputs for ``session.get_inputs()``: normal floats, integers 0 and 1, open dimensions 1.
 
     Returns:
         The arrays by name, and what had to be assumed.
@@ -231,7 +231,7 @@ def make_feeds(inputs: Sequence[Any], *, seed: int = 0) -> tuple[dict[str, Array
 
 
 def random_tensor(kind: str, shape: tuple[int, ...], generator: Any) -> Array:
-    """An array of ONNX Runtime's type name (``float``, ``float16``, ``int64``, ...)."""
+    """Return an array of ONNX Runtime's type name (``float``, ``float16``, ``int64``, ...)."""
     import ml_dtypes
     import numpy as np
 
@@ -271,7 +271,7 @@ def varied(given: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 def later_changed(given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
-    """Inputs that differ in the last of so many tokens (the second axis) alone; empty where none has them."""
+    """Return inputs that differ in their last token (second axis) alone; empty where none has so many."""
     import numpy as np
 
     changed = dict(given)

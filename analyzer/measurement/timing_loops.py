@@ -22,7 +22,7 @@ _MOST_GAIN = 1.3
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The quantile, linear between neighbours.
+    """Return the quantile, linear between neighbours.
 
     Raises:
         ValueError: No values.
@@ -37,7 +37,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
+    """Return the middle value."""
     return quantile(values, 0.5)
 
 
@@ -57,7 +57,7 @@ def summarize(
     sharing: float = 1.0,
     undisturbed: Sequence[float] = (),
 ) -> Latency:
-    """A latency from timed runs: the median of the ``undisturbed``, else of all, in the interval of all.
+    """Return a latency from timed runs: the median of the ``undisturbed``, else of all, in the interval of all.
 
     Two things widen the interval. ``contention`` is the share of the needed cores that other processes took; of
     several ``threads`` what one of them lost, all lost. ``sharing`` is how many times worse than at best the
@@ -126,7 +126,7 @@ def time_call(call: TimedCall, clock: Clock = time.perf_counter) -> float:
 
 
 def warm_up(call: TimedCall, budget: Budget, *, clock: Clock = time.perf_counter) -> list[float]:
-    """Calls until they get no faster; at least 3, or 2 where a single one exceeds the budget.
+    """Call until they get no faster; at least 3, or 2 where a single one exceeds the budget.
 
     The second is no steady one either: ONNX Runtime knows from the first what its buffers need, and takes them
     as one block of new memory. (A U-Net at batch 64: 24.8 s, 25.5 s, then 14.2 s.)
@@ -212,7 +212,7 @@ def is_enough(samples: Sequence[float]) -> bool:
 
 
 def relative_error(samples: Sequence[float]) -> float:
-    """Standard error of the median as a share of it, from the quartiles (normal approximation)."""
+    """Return the relative standard error of the median, from the quartiles (normal approximation)."""
     # 1.2533 = sqrt(pi/2) for the median; 1.349 quartile distance of a unit normal.
     spread = (quantile(samples, 0.75) - quantile(samples, 0.25)) / 1.349
     return 1.2533 * spread / math.sqrt(len(samples)) / max(median(samples), 1e-12)

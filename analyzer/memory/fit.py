@@ -19,7 +19,7 @@ from analyzer.units import byte_count
 
 
 def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = True) -> int | None:
-    """The most bytes of activations that are alive at once, operator by operator; weights are apart.
+    """Return the most bytes of activations that are alive at once, operator by operator; weights are apart.
 
     A tensor lives from the operator that writes it to the last one that reads it; inputs and outputs of the
     model live throughout and to the end. Views share their source's memory. What a session that fuses operators
@@ -71,7 +71,7 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Tru
 
 
 def _aliased_tensor(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | None:
-    """The tensor whose memory a view's output shows; None where the output has its own."""
+    """Return the tensor whose memory a view's output shows; None where the output has its own."""
     source = node.inputs[0] if node.inputs else None
     if source is None or not is_view(node) or tensor is not node.outputs[0]:
         return None
@@ -79,7 +79,7 @@ def _aliased_tensor(node: Node, tensor: Tensor, owner: dict[str, str]) -> str | 
 
 
 def _last_use(graph: Graph) -> dict[str, int]:
-    """The last operator that reads each tensor, a view's readers being its source's too; outputs live on."""
+    """Return last operator that reads each tensor, a view's readers being its source's too; outputs live on."""
     last: dict[str, int] = {tensor.name: len(graph.nodes) for tensor in graph.outputs}
     # Backwards, so that a view of a view has its own last use before its source asks for it.
     for node in reversed(graph.nodes):
@@ -110,7 +110,7 @@ def _overwritten_bytes(
 def step_bytes(
     graph: Graph, weights: Iterable[str], states: Iterable[str], gradients: Iterable[str]
 ) -> StepMemory:
-    """The memory of a step.
+    """Return the memory of a step.
 
     Args:
         graph: With a phase on every operator.
@@ -167,7 +167,7 @@ def _saved_activations(graph: Graph, resident: set[str]) -> int | None:
 
 
 def _peak(graph: Graph, gradients: set[str]) -> int | None:
-    """The peak before the optimizer, gradients living to the end; after it nothing new is needed."""
+    """Return the peak before the optimizer, gradients living to the end; after it nothing new is needed."""
     before = tuple(node for node in graph.nodes if node.phase != "optimizer")
     numbered = tuple(
         node if node.index == index else replace(node, index=index) for index, node in enumerate(before)
@@ -200,12 +200,12 @@ def room(device: Device | None) -> int | None:
 
 
 def cuda_room(free: int) -> int:
-    """What CUDA's context leaves of this much memory of a GPU."""
+    """Return the bytes that CUDA's context leaves of a GPU's memory."""
     return max(0, free - CUDA_CONTEXT_BYTES)
 
 
 def cuda_room_if_arena_grows(free: int) -> int:
-    """What may be in use where the arena comes to hold the most that it may."""
+    """Return the bytes that may be in use where the arena grows to its largest size."""
     return cuda_room(free) // _ARENA_GROWTH
 
 
@@ -216,14 +216,14 @@ def fits(needed: int | None, available: int | None) -> bool:
 
 
 def context_note(needed: int | None, memory: int | None) -> str:
-    """What to say where a GPU's memory would do but for CUDA's own part of it; empty elsewhere."""
+    """Return a note where a GPU's memory would do but for CUDA's own part of it; empty elsewhere."""
     if needed is None or memory is None or not cuda_room(memory) < needed <= memory:
         return ""
     return f" beside the {byte_count(CUDA_CONTEXT_BYTES)} of CUDA's own"
 
 
 def largest_between(batch_fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest batch that fits, by bisection.
+    """Return the largest batch that fits, by bisection.
 
     Args:
         batch_fits: Whether a batch fits; no batch above one that does not fit does.
@@ -237,12 +237,12 @@ def largest_between(batch_fits: Callable[[int], bool], low: int, high: int) -> i
 
 
 def largest_from(batch_fits: Callable[[int], bool], guess: int) -> int:
-    """The largest batch that fits, 0 where none does: from a guess in growing strides, then by bisection."""
+    """Return largest batch that fits, 0 where none does: from a guess in growing strides, then by bisection."""
     return largest_between(batch_fits, *_bracket(batch_fits, max(1, guess)))
 
 
 def _bracket(batch_fits: Callable[[int], bool], guess: int) -> tuple[int, int]:
-    """A batch that fits (0 where none does) and a larger one that does not."""
+    """Return a batch that fits (0 where none does) and a larger one that does not."""
     # Growing strides: each try prepares a whole model, and the guess is usually near.
     stride = 1
     if batch_fits(guess):
@@ -255,7 +255,7 @@ def _bracket(batch_fits: Callable[[int], bool], guess: int) -> tuple[int, int]:
 
 
 def largest_by_growth(fixed: int, needed: int | None, batch: int | None, available: int | None) -> int | None:
-    """The largest batch where all but a fixed part grows with it.
+    """Return the largest batch where all but a fixed part grows with it.
 
     Args:
         fixed: Bytes that no batch changes.

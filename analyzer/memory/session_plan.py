@@ -24,7 +24,7 @@ from analyzer.ort.blocked_layout import BLOCK
 
 
 def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK) -> list[ExecutedStep]:
-    """What a session executes, copies between layouts included, in its order.
+    """Return the executed steps in order, copies between layouts included.
 
     Fusions make their nodes in the order in which they find them, and so do layouts.
 
@@ -50,7 +50,7 @@ def executed_steps(graph: Graph, groups: Sequence[Executed], block: int = BLOCK)
 
 
 def with_layouts(graph: Graph, steps: Sequence[ExecutedStep], block: int = BLOCK) -> list[ExecutedStep]:
-    """Steps in any order in which they can be executed, with blocked layouts and the copies between layouts."""
+    """Return steps in an executable order, with blocked layouts and the copies between layouts."""
     inputs = [
         Value(name=tensor.name, tensor=tensor.name, shape=tensor.shape, bits=tensor.dtype.bits, provider="cpu")
         for tensor in graph.inputs
@@ -59,7 +59,7 @@ def with_layouts(graph: Graph, steps: Sequence[ExecutedStep], block: int = BLOCK
 
 
 def ordered(steps: Sequence[ExecutedStep]) -> list[ExecutedStep]:
-    """The steps in the order in which ONNX Runtime executes them."""
+    """Return the steps in the order in which ONNX Runtime executes them."""
     writer = {output.value.name: position for position, step in enumerate(steps) for output in step.outputs}
     sources = [
         sorted({writer[name] for name in step.reads if name in writer}, key=lambda p: _rank(steps[p], step))
@@ -139,7 +139,7 @@ class SessionPlan:
         )
 
     def at(self, graph: Graph) -> SessionPlan | None:
-        """The plan of the same session for the model at another batch, whose operators are the same.
+        """Return the plan of the same session for the model at another batch, whose operators are the same.
 
         None where it may be another: tensors of one shape may share a buffer, and at another batch others are
         of one shape.
@@ -207,7 +207,7 @@ class _BufferPlan:
                 self._release(name, position)
 
     def _count_uses(self) -> None:
-        """Uses of each value: its making, its readers, and the caller's of inputs and results."""
+        """Count uses of each value: its making, its readers, and the caller's of inputs and results."""
         for name in self.input_names:
             self.buffer[name], self.uses[name] = name, 1  # the caller's, never taken over
         for step in self.steps:
@@ -220,7 +220,7 @@ class _BufferPlan:
                     self.uses[name] += 1
 
     def _shared_buffer(self, step: ExecutedStep, value: Value, alias_of: str | None) -> str | None:
-        """The buffer that an output can take; None where it needs one of its own."""
+        """Return the buffer that an output can take; None where it needs one of its own."""
         if alias_of is not None:
             return self.buffer.get(alias_of)
         # Only where nothing else uses the buffer, views of it included: FindReusableInput asks for the use
@@ -245,7 +245,7 @@ class _BufferPlan:
             self.free.setdefault(self.allocated[root].kind, []).append(root)
 
     def most_held(self, provider: str, sizes: Mapping[str, int | None]) -> int:
-        """The most bytes held at once, of values with these sizes."""
+        """Return the most bytes held at once, of values with these sizes."""
         allocated_at: list[list[int]] = [[] for _ in self.steps]
         freed_at: list[list[int]] = [[] for _ in self.steps]
         for name, value in self.allocated.items():

@@ -110,7 +110,7 @@ class ExecutedStep:
 def steps_of(
     graph: Graph, groups: Sequence[Executed], wanted: Container[int] | None = None
 ) -> list[ExecutedStep]:
-    """The executed nodes, in the order of the groups.
+    """Return the executed nodes, in the order of the groups.
 
     Args:
         graph: The model.
@@ -138,7 +138,7 @@ def steps_of(
 
 
 def _value(tensor: Tensor, group: Executed, *, computed: bool = False) -> Value:
-    """A tensor as a group reads it, or as it computes it."""
+    """Return a tensor as a group reads it, or as it computes it."""
     # A product of more than two axes runs as a Gemm between Reshapes (core/optimizer/matmul_add_fusion.cc),
     # and a buffer is taken over only where the shapes are equal.
     forms = (_as_rows,) if computed and group.op_type == "Gemm" else ()
@@ -159,7 +159,7 @@ def _as_rows(shape: Shape) -> Shape:
 
 
 def _transposed_behind_split(step: ExecutedStep) -> list[ExecutedStep]:
-    """A Transpose whose result is split is pushed behind the Split: each part is transposed by itself."""
+    """Push a Transpose behind the Split that reads it: each part is transposed by itself."""
     # HandleSplit in onnxruntime/core/optimizer/transpose_optimization/onnx_transpose_optimization.cc.
     order = step.node.attributes.get("perm", ())
     transposed = bool(order) and (step.op_type, step.node.op_type) == ("Split", "Transpose")
@@ -252,7 +252,7 @@ class _GroupReader:
                 self.computed.update((tensor.name, tensor) for tensor in node.present_outputs)
 
     def _operands_key(self, node: Node) -> Iterator[object]:
-        """What a node reads: small constants by value, anything else by name."""
+        """Yield operands of a node: small constants by value, anything else by name."""
         for tensor in node.inputs:
             if tensor is None or tensor.value is None:
                 yield None if tensor is None else self.alias_of_name.get(tensor.name, tensor.name)
@@ -260,7 +260,7 @@ class _GroupReader:
                 yield tensor.dtype.name, tensor.shape, repr(tensor.value.tolist())
 
     def outputs(self, output_names: set[str]) -> Iterator[Output]:
-        """What leaves the group; a view of what is made inside brings that with it."""
+        """Yield outputs of the group; a view of an inner tensor brings that with it."""
         yielded: set[str] = set()
         for node in self.nodes:
             for tensor in node.present_outputs:
@@ -319,7 +319,7 @@ class _GroupReader:
         return ()
 
     def _values(self, tensors: Sequence[Tensor | None]) -> tuple[Value, ...]:
-        """What is read, under the names by which it enters the group."""
+        """Return the values read, under the names by which they enter the group."""
         values = [self._value(tensor) for tensor in tensors if tensor is not None]
         return tuple(
             replace(value, name=self.alias_of_name[value.name]) if value.name in self.alias_of_name else value
@@ -336,7 +336,7 @@ _SUFFIX = "\0blocked"  # no name in a file holds a null character
 def blocked(
     steps: Sequence[ExecutedStep], inputs: Iterable[Value], output_names: Iterable[str], block: int = BLOCK
 ) -> list[ExecutedStep]:
-    """The same steps with blocked layouts, and the copies from one layout to the other.
+    """Return the same steps with blocked layouts, and the copies from one layout to the other.
 
     Args:
         steps: In the order of execution.
@@ -367,7 +367,7 @@ class _Layout:
         self.read_plain: set[str] = set()  # values in blocks that are read as they were
 
     def add(self, step: ExecutedStep) -> None:
-        """Keeps a step as it is or puts the blocked one in its place."""
+        """Append a step as it is, or the blocked one in its place."""
         image = _is_image(step)
         read = inputs_in_blocks(step, self.shapes, self.in_blocks, self.block) if image else None
         if read is not None:
@@ -379,7 +379,7 @@ class _Layout:
             self.steps_so_far.append(step)
 
     def _add_blocked(self, step: ExecutedStep, image_inputs: Sequence[str]) -> None:
-        """Puts the step that reads these inputs, and what it adds, in blocks."""
+        """Put the step that reads these inputs, and what it adds, in blocks."""
         added = step.added if step.op_type in CONVOLUTIONS else None
         names = set(image_inputs) | ({added.name} if added is not None else set())
         for name in (*image_inputs, *sorted(names.difference(image_inputs))):

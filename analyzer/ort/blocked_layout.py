@@ -58,7 +58,7 @@ class LayoutKernel(Protocol):
 def inputs_in_blocks(
     kernel: LayoutKernel, shapes: Mapping[str, Shape], inside: frozenset[str] | set[str], block: int = BLOCK
 ) -> tuple[str, ...] | None:
-    """What an executed node reads in blocks where it works on them; None where it does not.
+    """Return the inputs that an executed node reads in blocks; None where it works on none.
 
     ``kernel`` gives one float32 image, on the CPU; ``inside`` are the tensors that kernels before it have
     written in blocks, of ``block`` channels.

@@ -137,7 +137,7 @@ SETTINGS = {ENTRY: f"cpu(={ON_CPU})"}
 
 
 def annotate(proto: onnx.ModelProto, names: Collection[str]) -> int:
-    """Marks nodes of a model for the CPU, in place; returns how many it found.
+    """Mark nodes of a model for the CPU, in place; returns how many it found.
 
     An annotation that a node has already is replaced: the model may come from an earlier plan.
     """

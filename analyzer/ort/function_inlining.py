@@ -34,7 +34,7 @@ class Expanded:
 
 
 def expand(graph: Graph, release: Registry, *, without: Set[int] = frozenset()) -> Expanded:
-    """Replaces operators that no provider has a kernel for by their definition, where ONNX gives one.
+    """Replace operators that no provider has a kernel for by their definition, where ONNX gives one.
 
     ONNX Runtime does so when it has optimised already: what is inside stays as it is. ``release`` tells the
     kernels; ``without`` are nodes that are gone by then.
@@ -93,7 +93,7 @@ def _parts(
 
 
 def _definition(node: Node) -> onnx.GraphProto | None:
-    """The operator's definition with the types of this node; None where ONNX cannot give it."""
+    """Return the operator's definition with the types of this node; None where ONNX cannot give it."""
     import onnx
     from onnx import helper
 
@@ -181,7 +181,7 @@ def _nodes_of(node: Node, body: onnx.GraphProto, literals: list[Tensor]) -> list
 
 
 def _inner(name: str, value: ir.Value) -> Tensor:
-    """A tensor of a definition; of a Constant with its elements."""
+    """Return a tensor of a definition; of a Constant with its elements."""
     import onnx_ir
 
     literal = onnx_ir.convenience.get_const_tensor(value)

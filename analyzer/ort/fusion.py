@@ -56,7 +56,7 @@ def predicted_groups(
 
 
 def groups_from_optimized(graph: Graph, optimized: onnx.ModelProto, session: Session) -> tuple[Group, ...]:
-    """Reads what a session executes off ONNX Runtime's own optimised graph.
+    """Read what a session executes off ONNX Runtime's own optimised graph.
 
     ``graph`` has the node names that ONNX Runtime was given; ``optimized`` is what it saved under
     ``optimized_model_filepath``, whose weights are not needed.
@@ -94,7 +94,7 @@ def groups_from_optimized(graph: Graph, optimized: onnx.ModelProto, session: Ses
 
 
 def executed_names(groups: Sequence[Group], profiled: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """The names in a profile that belong to each group: its main node's and its parts'.
+    """Return the names in a profile that belong to each group: its main node's and its parts'.
 
     Nodes of a definition that ONNX Runtime put in the place of a composite operator have no name; its profile
     calls them by type and a number of its own. They are given out by type, in the order of these numbers.

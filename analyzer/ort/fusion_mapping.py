@@ -65,7 +65,7 @@ class Region:
 
 
 def regions(graph: Graph, optimized: onnx.ModelProto) -> tuple[Region, ...]:
-    """Maps every executed node to the operators that it stands for, in execution order.
+    """Map every executed node to the operators that it stands for, in execution order.
 
     An operator is in no region if ONNX Runtime has folded it or nothing reads its result.
     """
@@ -103,7 +103,7 @@ class _Labels:
                 self._pass_on(node)
 
     def of(self, tensor: str) -> str | None:
-        """The original tensor's name, None for one that ONNX Runtime made up."""
+        """Return the original tensor's name, None for one that ONNX Runtime made up."""
         if tensor in self.origin:
             return self.origin[tensor]
         plain = _COPY.sub("", _OTHER_TYPE.sub("", _OTHER_SIDE.sub("", tensor)))
@@ -141,7 +141,7 @@ class _Labels:
                 self.origin[mine] = self._quantized(theirs.name)
 
     def _quantized(self, tensor: str) -> str:
-        """The last tensor that a kernel on integers computes; a limit and a Q may be part of it."""
+        """Return the last tensor that a kernel on integers computes; a limit and a Q may be part of it."""
         followed = tensor
         while (reader := self._only_reader(followed)) is not None and reader.name not in self.executed:
             if reader.outputs[0] is None or reader.op_type not in (*_LIMITERS, QUANTIZE):
@@ -156,7 +156,7 @@ class _Labels:
         return self.graph.nodes[readers[0]] if len(readers) == 1 else None
 
     def _last(self, node: onnx.NodeProto, tensor: str) -> str:
-        """The last tensor that a convolution in blocked layout computes: a sum and an activation follow.
+        """Return the last tensor that a convolution in blocked layout computes: a sum and an activation follow.
 
         The node is named after what it wrote before they joined it: the convolution's own result, that of a
         batch normalization behind it, or already the activation's.
@@ -184,7 +184,7 @@ class _Labels:
 
 
 def _clusters(nodes: Sequence[onnx.NodeProto], labels: _Labels) -> list[list[int]]:
-    """Executed nodes joined where they share a tensor that the original graph does not have."""
+    """Join executed nodes that share a tensor which the original graph does not have."""
     parent = list(range(len(nodes)))
 
     def root(index: int) -> int:
@@ -255,7 +255,7 @@ class _Walk:
         return max((self.graph.producer.get(label, -1) for label in labels), default=len(self.graph.nodes))
 
     def members(self, executed: Sequence[onnx.NodeProto]) -> set[int]:
-        """The operators that these executed nodes stand for and that no earlier ones do."""
+        """Return the operators that these executed nodes stand for and that no earlier ones do."""
         starts = [label for node in executed for name in node.output if (label := self.labels.of(name))]
         read = {self.labels.of(name) for node in executed for name in _reads(node)}
         members: set[int] = set()
@@ -277,7 +277,7 @@ class _Walk:
 
 
 def _with_leftovers(graph: Graph, members: list[set[int]], walk: _Walk) -> list[set[int]]:
-    """Adds operators that were merged with an equal one, or removed, to the region of what they became."""
+    """Add operators that were merged with an equal one, or removed, to the region of what they became."""
     home = {index: position for position, indices in enumerate(members) for index in indices}
     for node in graph.nodes:
         if node.index in home or node.index in walk.folded or not members:
@@ -290,7 +290,7 @@ def _with_leftovers(graph: Graph, members: list[set[int]], walk: _Walk) -> list[
 
 
 def _neighbour(graph: Graph, node: Node, walk: _Walk, home: Mapping[int, int]) -> int | None:
-    """The region of the equal operator, else that of the operator whose result a removed one passes on."""
+    """Return region of the equal operator, else that of the operator whose result a removed one passes on."""
     if walk.merged.get(node.index) in home:
         return home[walk.merged[node.index]]
     for tensor in node.present_outputs:

@@ -39,7 +39,7 @@ RULES: list[FusionRule] = []
 
 
 def rule(function: FusionRule) -> FusionRule:
-    """Adds a rule to the table."""
+    """Add a rule to the table."""
     RULES.append(function)
     return function
 
@@ -86,7 +86,7 @@ def convolution_and_affine(view: View) -> None:
 
 
 def _affine_follower(view: View, last: Node) -> Node | None:
-    """What reads this alone and multiplies or adds a constant to each channel."""
+    """Return the only reader, where it multiplies or adds a constant to each channel."""
     follower = view.only_reader(last, "Mul", "Add", "BatchNormalization")
     if follower is None:
         return None
@@ -541,7 +541,7 @@ def blocked_convolution(view: View) -> None:
 
 
 def _kernel(view: View, fused: Fused) -> _Kernel | None:
-    """A node that the CPU executes as the rules of layouts see it; None where it gives no image of floats."""
+    """Return a CPU node as the rules of layouts see it; None where it gives no image of floats."""
     members = [view.graph.nodes[index] for index in sorted(fused.members)]
     result = members[-1].output(0)
     if fused.provider != "cpu" or result is None or result.rank != 4 or result.dtype.name != "float32":
@@ -562,7 +562,7 @@ _ANY_ACTIVATION = frozenset(CONVOLUTION_ACTIVATIONS) | frozenset(BLOCKED_CONVOLU
 
 
 def _convolution(view: View, node: Node) -> Node | None:
-    """The convolution whose result, or sum, this operator gives, if it has no activation yet."""
+    """Return the convolution whose result, or sum, this operator gives, if it has no activation yet."""
     members = view.group[node.index].members
     conv = next(
         (view.graph.nodes[index] for index in members if view.graph.nodes[index].op_type == "Conv"), None
@@ -572,7 +572,7 @@ def _convolution(view: View, node: Node) -> Node | None:
 
 
 def _add_in_convolution(view: View, add: Node) -> None:
-    """The first convolution that nobody else reads and that has neither sum nor activation takes up the Add."""
+    """Fuse the Add into the first convolution without another reader, sum or activation."""
     # ``TransformBinary`` of nchwc_transformer.cc: the sum is the fourth input of the kernel, which has one of
     # it.
     for tensor in add.present_inputs:

@@ -79,13 +79,13 @@ class View:
         return [name for name in names if name not in constants]
 
     def producer(self, tensor: Tensor | None, *op_types: str) -> Node | None:
-        """The operator that writes the tensor, if it is of one of these types."""
+        """Return the operator that writes the tensor, if it is of one of these types."""
         index = None if tensor is None else self.writer.get(self.simplified.name(tensor))
         node = None if index is None else self.graph.nodes[index]
         return node if node is not None and (not op_types or node.op_type in op_types) else None
 
     def only_reader(self, node: Node, *op_types: str) -> Node | None:
-        """The operator that alone reads this one's only result, if it is of one of these types."""
+        """Return the operator that alone reads this one's only result, if it is of one of these types."""
         tensor = node.output(0)
         # A graph output must be written: it is a reader more (``NodeProducesGraphOutput``).
         if tensor is None or self.simplified.name(tensor) in self.output_names:
@@ -113,7 +113,7 @@ class View:
         return self.group[node.index].provider == provider
 
     def fuse(self, op_type: str, *nodes: Node) -> Fused:
-        """Makes one executed node of these operators and all that was fused with them."""
+        """Make one executed node of these operators and all that was fused with them."""
         first = self.group[nodes[0].index]
         for node in nodes[1:]:
             other = self.group[node.index]
@@ -143,14 +143,14 @@ def has_static_shape(tensor: Tensor | None) -> bool:
 
 
 def scalar_value(tensor: Tensor | None) -> float | None:
-    """The value of a tensor of one element."""
+    """Return the value of a tensor of one element."""
     if tensor is None or tensor.value is None or tensor.elements != 1:
         return None
     return float(tensor.value.reshape(-1)[0])
 
 
 def scaled_input(view: View, node: Node) -> Tensor | None:
-    """The tensor that a Mul or Div scales by a constant scalar."""
+    """Return the tensor that a Mul or Div scales by a constant scalar."""
     a, b = node.input(0), node.input(1)
     if view.is_constant(b) and b is not None and b.elements == 1:
         return a

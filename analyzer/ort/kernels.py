@@ -170,7 +170,7 @@ class Registry:
         return self._has_kernel[key]
 
     def covering(self, provider: Provider, node: Node, since: int) -> Iterator[Kernel]:
-        """The provider's kernels for this schema version, whatever the types."""
+        """Return the provider's kernels for this schema version, whatever the types."""
         return (kernel for kernel in self.kernels(provider, *node.identity) if kernel.covers(since))
 
     def refusals(
@@ -252,7 +252,7 @@ class Registry:
 
 
 def registry(release: str | None = None) -> Registry:
-    """The registry of a release of ONNX Runtime; of the newest one that is known where none is named.
+    """Return the registry of a release of ONNX Runtime; of the newest one that is known where none is named.
 
     ``1.29`` is the newest of its patches that is known.
 
@@ -268,7 +268,7 @@ def _registry(version: str) -> Registry:
 
 
 def find_release(text: str) -> str:
-    """The release that is meant: itself, or the newest known patch of a minor release (``1.29``).
+    """Return the release that is meant: itself, or the newest known patch of a minor release (``1.29``).
 
     Raises:
         UsageError: Its registry is not known.
@@ -324,7 +324,7 @@ def _parameter(text: str) -> tuple[str, str, str]:
 
 
 def _first_bound(signature: Signature | None, node: Node, constraint: str) -> Tensor | None:
-    """The first present argument that a constraint speaks of: by type variable or by parameter name."""
+    """Return the first present argument that a constraint speaks of: by type variable or by parameter name."""
     if signature is None:
         return None
     sides = ((signature.inputs, node.inputs), (signature.outputs, node.outputs))
@@ -352,7 +352,7 @@ def releases() -> tuple[str, ...]:
 
 @cache
 def listing(version: str) -> Mapping[str, Any]:
-    """The kernels and schemas of one of ``releases()``, as ``tests/judge/rebuild_registry.py`` lists them."""
+    """Return kernels and schemas of one of ``releases()``, by ``tests/judge/rebuild_registry.py``."""
     if version == REGISTRY_VERSION:
         return _read(f"ort_kernels_{REGISTRY_VERSION}.json")
     whole = {**listing(REGISTRY_VERSION)}
@@ -366,7 +366,7 @@ def listing(version: str) -> Mapping[str, Any]:
 
 
 def _before(newer: Mapping[str, Any], difference: Mapping[str, Any]) -> dict[str, Any]:
-    """The listing of a release, from that of the next newer one."""
+    """Return the listing of a release, from that of the next newer one."""
     plain = {name: value for name, value in difference.items() if name not in ("kernels", "schemas")}
     return {
         **newer,

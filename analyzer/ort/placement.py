@@ -105,7 +105,7 @@ def _bodies(graph: Graph, simplified: Simplified, annotated: Set[int]) -> Iterab
 def partition(
     graph: Graph, simplified: Simplified, annotated: Set[int] = frozenset()
 ) -> tuple[Expanded, dict[int, NodePlacement]]:
-    """The nodes that ONNX Runtime places, and where each goes, by its index in the expanded graph."""
+    """Return the nodes that ONNX Runtime places, and where each goes, by its index in the expanded graph."""
     expanded = expand(graph, simplified.release, without=simplified.folded | simplified.removed)
     verdicts: dict[int, NodePlacement] = {
         node.index: _ANNOTATED if owner in annotated else _own_kernel(node, simplified.release)
@@ -126,7 +126,7 @@ def best_opset(node: Node, release: str = "") -> int | None:
 
 
 def _own_kernel(node: Node, release: Registry) -> NodePlacement:
-    """The placement of a node by itself: by its kernel and what the provider refuses."""
+    """Return the placement of a node by itself: by its kernel and what the provider refuses."""
     # CUDAExecutionProvider::GetCapability (onnxruntime/core/providers/cuda/cuda_execution_provider.cc) looks
     # the kernel up first, then at attributes; what it leaves goes to the CPU provider, which comes last.
     if release.lacks(node) and not release.has_definition(node):
@@ -142,7 +142,7 @@ def _own_kernel(node: Node, release: Registry) -> NodePlacement:
 
 
 def _casts(node: Node, known: Registry) -> str:
-    """What ONNX Runtime does about an fp16 operator that no provider has a kernel for."""
+    """Return how ONNX Runtime treats an fp16 operator that no provider has a kernel for."""
     # onnxruntime/core/optimizer/insert_cast_transformer.cc
     half = any(tensor.dtype.name == "float16" for tensor in node.present_inputs)
     if half and not known.has_kernel("cpu", node) and known.has_kernel("cpu", node, half_as_float=True):
@@ -219,7 +219,7 @@ def _only_host(
 
 
 def _constants(graph: Graph, simplified: Simplified) -> dict[str, Tensor]:
-    """Initializers and what was folded into initializers, by name."""
+    """Return initializers and tensors that were folded into initializers, by name."""
     constants = {tensor.name: tensor for tensor in graph.initializers}
     constants.update((tensor.name, tensor) for tensor in simplified.constants)
     return constants
@@ -307,7 +307,7 @@ def _removed(graph: Graph, node: Node, placed: Sequence[NodePlacement], release:
 
 
 def _joined(node: Node, parts: Sequence[NodePlacement], release: Registry) -> NodePlacement:
-    """A composite operator is where its parts are; on the CPU if one of them has no CUDA kernel."""
+    """Return a composite operator is where its parts are; on the CPU if one of them has no CUDA kernel."""
     worst = next((part for part in parts if not part.supported), None)
     if worst is None:
         worst = next((part for part in parts if part.provider == "cuda"), parts[0])

@@ -50,7 +50,7 @@ def has_quantization(graph: Graph) -> bool:
 
 
 def rewritten(view: View) -> Rewriting:
-    """The nodes that are left once integer kernels have been found."""
+    """Return the nodes that are left once integer kernels have been found."""
     graph = rewriting(view)
     remove_double_pairs(graph)
     transpose_weights(graph)
@@ -66,7 +66,7 @@ def rewritten(view: View) -> Rewriting:
 
 
 def _tell(view: View, graph: Rewriting) -> None:
-    """Gives the view the nodes that are left as its groups."""
+    """Give the view the remaining nodes as its groups."""
     nodes = view.graph.nodes
     _give_shared_to_one(graph)
     _pass_on(graph)
@@ -92,7 +92,7 @@ _EVEN_IF_FINAL = ("Slice",)  # level 2 makes a Split of those of integers, too
 
 
 def _give_shared_to_one(graph: Rewriting) -> None:
-    """A repeated DQ is one operator: of a copy that is executed, else of the first node that took one."""
+    """Give a repeated DQ to one node: an executed copy, else the first node that took one."""
     copies: dict[int, list[ExecutedNode]] = {}
     for executed in graph.nodes:
         if executed.operator is not None and executed.op_type == DEQUANTIZE:
@@ -113,7 +113,7 @@ def _give_shared_to_one(graph: Rewriting) -> None:
 
 
 def _pass_on(graph: Rewriting) -> None:
-    """Gives the operators of nodes that were inserted to what reads these."""
+    """Give the operators of inserted nodes to the nodes that read these."""
     for executed in graph.alive():
         owner = executed
         while owner.operator is None and owner.members and graph.edges(owner):
@@ -194,7 +194,7 @@ def remove_double_pairs(graph: Rewriting) -> None:
 
 # transpose_optimization/onnx_transpose_optimization.cc
 def transpose_weights(graph: Rewriting) -> None:
-    """A Transpose of dequantised weights is done to the weights when the session is made."""
+    """Transpose dequantised weights when the session is made, in place of a Transpose in the graph."""
     for dequantize in graph.alive(DEQUANTIZE):
         edge, node = graph.only_edge(dequantize), dequantize.operator
         if edge is None or edge[0].op_type != "Transpose" or not graph.is_constant(dequantize.reads[0]):
@@ -215,7 +215,7 @@ _PROPAGATING = frozenset({"MaxPool", "Reshape", "Transpose", "Squeeze", "Unsquee
 
 # ``PropagateDQForward``
 def propagate_forward(graph: Rewriting) -> bool:
-    """A DQ before an operator that moves data is repeated behind it, with a Q before it."""
+    """Return a DQ before an operator that moves data is repeated behind it, with a Q before it."""
     changed = False
     for dequantize in graph.alive(DEQUANTIZE):
         edge = graph.only_edge(dequantize)
@@ -238,7 +238,7 @@ def propagate_forward(graph: Rewriting) -> bool:
 
 # ``PropagateQBackward``
 def propagate_backward(graph: Rewriting) -> bool:
-    """A Q behind an operator that moves data is repeated before it, with a DQ behind it."""
+    """Return a Q behind an operator that moves data is repeated before it, with a DQ behind it."""
     changed = False
     for quantize in graph.alive(QUANTIZE):
         if not has_scalars(graph, quantize):
@@ -353,7 +353,7 @@ def _constant_dequantize(graph: Rewriting, executed: ExecutedNode, position: int
 
 # ensure_unique_dq_for_node_unit.cc
 def one_dequantize_for_each_reader(graph: Rewriting) -> None:
-    """A DQ with several readers is repeated, so that each has its own."""
+    """Repeat a DQ with several readers, so that each has its own."""
     for dequantize in graph.alive(DEQUANTIZE):
         edges, kept = graph.edges(dequantize), graph.gives_output(dequantize)
         kept = kept or dequantize.writes[0] in graph.inner
@@ -367,7 +367,7 @@ def one_dequantize_for_each_reader(graph: Rewriting) -> None:
 
 # qdq_s8_to_u8.cc
 def signed_to_unsigned(graph: Rewriting) -> None:
-    """What goes from an int8 Q to one DQ alone goes as uint8."""
+    """Change an int8 Q that one DQ alone reads to uint8."""
     for quantize in graph.alive(QUANTIZE):
         edge = graph.only_edge(quantize)
         if quantize.provider != "cpu" or edge is None or edge[0].op_type != DEQUANTIZE:
@@ -382,7 +382,7 @@ def signed_to_unsigned(graph: Rewriting) -> None:
 
 # qdq_final_cleanup.cc
 def remove_opposites(graph: Rewriting) -> None:
-    """A DQ and a Q behind it that take each other back are taken out."""
+    """Remove a DQ and a Q behind it that undo each other."""
     for dequantize in graph.alive(DEQUANTIZE):
         edge = graph.only_edge(dequantize)
         if edge is None or edge[0].op_type != QUANTIZE or not quantize_alike(graph, edge[0], dequantize):

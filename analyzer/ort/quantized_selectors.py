@@ -31,7 +31,7 @@ _Selector = Callable[[Rewriting, ExecutedNode], bool]
 
 
 def select(graph: Rewriting, executed: ExecutedNode) -> None:
-    """Makes an integer kernel of a node and the Q and DQ around it, where there is one."""
+    """Make an integer kernel of a node and the Q and DQ around it, where there is one."""
     for rule in _SELECTORS.get(executed.op_type, ()):
         if executed.alive and (executed.provider == "cpu" or rule is _packed_product) and rule(graph, executed):
             return
@@ -89,7 +89,7 @@ class _Around:
         return all(self.graph.only_edge(each) is not None for each in self.before)
 
     def becomes(self, op_type: str) -> bool:
-        """Makes one node of all of them."""
+        """Make one node of all of them."""
         graph, executed = self.graph, self.executed
         executed.op_type = op_type
         for each in self.before:

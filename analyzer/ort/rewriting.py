@@ -80,13 +80,13 @@ class Rewriting:
                 self.readers.setdefault(name, {})[executed, position] = None
 
     def alive(self, *op_types: str) -> Iterator[ExecutedNode]:
-        """The nodes of these types, all without one, that are in the graph when their turn comes."""
+        """Yield the nodes of these types, all without one, that are in the graph when their turn comes."""
         for executed in list(self.nodes):
             if executed.alive and (not op_types or executed.op_type in op_types):
                 yield executed
 
     def producer(self, name: str | None, *op_types: str) -> ExecutedNode | None:
-        """The node that writes a tensor, if it is of one of these types."""
+        """Return the node that writes a tensor, if it is of one of these types."""
         executed = None if name is None else self.writer.get(name)
         return executed if executed is not None and (not op_types or executed.op_type in op_types) else None
 
@@ -100,7 +100,7 @@ class Rewriting:
         return any(name in self.outputs for name in executed.writes)
 
     def only_edge(self, executed: ExecutedNode) -> tuple[ExecutedNode, int] | None:
-        """The one reader of its only result, which is no output of the graph and read by no subgraph."""
+        """Return the one reader of its only result, which is no output of the graph and read by no subgraph."""
         edges = self.edges(executed)
         if len(edges) != 1 or self.gives_output(executed) or executed.writes[0] in self.inner:
             return None
@@ -113,13 +113,13 @@ class Rewriting:
         )  # fmt: skip
 
     def add(self, executed: ExecutedNode) -> ExecutedNode:
-        """Puts a node into the graph."""
+        """Put a node into the graph."""
         self.nodes.append(executed)
         self._wire(executed)
         return executed
 
     def read_instead(self, executed: ExecutedNode, position: int, name: str | None) -> None:
-        """Makes a node read another tensor at a position."""
+        """Make a node read another tensor at a position."""
         before = executed.reads[position]
         if before is not None:
             del self.readers[before][executed, position]
@@ -128,7 +128,7 @@ class Rewriting:
             self.readers.setdefault(name, {})[executed, position] = None
 
     def write_instead(self, executed: ExecutedNode, position: int, name: str) -> None:
-        """Makes a node write another tensor at a position; who read the old one is not touched."""
+        """Make a node write another tensor at a position; who read the old one is not touched."""
         before = executed.writes[position]
         if before is not None and self.writer.get(before) is executed:
             del self.writer[before]
@@ -136,7 +136,7 @@ class Rewriting:
         self.writer[name] = executed
 
     def remove(self, executed: ExecutedNode) -> None:
-        """Takes a node out of the graph."""
+        """Remove a node from the graph."""
         executed.alive = False
         for position in range(len(executed.reads)):
             self.read_instead(executed, position, None)
@@ -145,7 +145,7 @@ class Rewriting:
                 del self.writer[name]
 
     def fresh(self, base: str, like: str | None = None) -> str:
-        """A name for a tensor that ONNX Runtime makes up, of the type of another."""
+        """Return a name for a tensor that ONNX Runtime makes up, of the type of another."""
         self.made += 1
         name = f"{base}#{self.made}"
         self.types[name] = self.types.get(like or base, "")
@@ -153,7 +153,7 @@ class Rewriting:
 
 
 def _flattened(gemm: ExecutedNode) -> list[ExecutedNode]:
-    """A Gemm of more than two axes, between the two Reshapes that ONNX Runtime puts around it."""
+    """Return a Gemm of more than two axes, between the two Reshapes that ONNX Runtime puts around it."""
     source, result = gemm.reads[0], gemm.writes[0]
     gemm.reads[0], gemm.writes[0] = f"{source}#rows", f"{result}#rows"
     before, after = (
@@ -166,7 +166,7 @@ def _flattened(gemm: ExecutedNode) -> list[ExecutedNode]:
 
 
 def rewriting(view: View) -> Rewriting:
-    """The nodes that a view holds so far."""
+    """Return the nodes that a view holds so far."""
     alias, graph = view.simplified.alias, view.graph
     executed_nodes: list[ExecutedNode] = []
     for fused in in_execution_order(view.group):
@@ -215,7 +215,7 @@ WIDE = frozenset({"int16", "uint16"})
 
 
 def scalar(graph: Rewriting, name: str | None) -> Tensor | None:
-    """The constant of one element that has this name."""
+    """Return the constant of one element that has this name."""
     tensor = None if name is None or not graph.is_constant(name) else graph.tensors[name]
     return tensor if tensor is not None and tensor.elements == 1 and (tensor.rank or 0) <= 1 else None
 

@@ -42,7 +42,7 @@ class LevelOne:
 
     @classmethod
     def of(cls, graph: Graph, proto: onnx.ModelProto) -> LevelOne:
-        """Maps the saved graph's nodes to the exported graph's operators."""
+        """Map the saved graph's nodes to the exported graph's operators."""
         return cls(graph=graph, proto=proto, regions=regions(graph, proto))
 
     def together(self) -> tuple[tuple[int, ...], ...]:
@@ -145,7 +145,7 @@ def _of_region(placement: Placement, region: Region) -> NodePlacement | None:
 def _inside(
     graph: Graph, placement: Placement, executed: Sequence[onnx.NodeProto]
 ) -> Iterator[tuple[str, Provider]]:
-    """The nodes of bodies, which ONNX Runtime places one graph at a time."""
+    """Yield the nodes of bodies, which ONNX Runtime places one graph at a time."""
     import onnx
 
     by_name: Mapping[str, onnx.NodeProto] = {node.name: node for node in executed}

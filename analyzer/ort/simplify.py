@@ -41,12 +41,12 @@ class Simplified:
     release: Registry = field(default_factory=registry)
 
     def name(self, tensor: Tensor) -> str:
-        """The name under which a tensor is left."""
+        """Return the name under which a tensor is left."""
         return self.alias.get(tensor.name, tensor.name)
 
 
 def simplify(graph: Graph, release: Registry | None = None) -> Simplified:
-    """Finds the nodes that ONNX Runtime's level 1 folds or removes, without running anything.
+    """Find the nodes that ONNX Runtime's level 1 folds or removes, without running anything.
 
     ``release`` is the one whose session is foretold; None for the newest that is known.
     """
@@ -93,7 +93,7 @@ def simplify(graph: Graph, release: Registry | None = None) -> Simplified:
 def _equal_before(
     node: Node, seen: dict[object, Node], alias: Mapping[str, str], outputs: set[str]
 ) -> Node | None:
-    """The first of equal nodes, which alone stays; None where this one is the first."""
+    """Return the first of equal nodes, which alone stays; None where this one is the first."""
     # common_subexpression_elimination.cc; a node with a subgraph is not looked at (``IsNodeSupported``).
     if node.graphs or _stays(node):
         return None
@@ -106,7 +106,7 @@ def _equal_before(
 
 
 def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
-    """What makes a tensor equal to another: its name, or the value of a small stored one."""
+    """Return the identity of a tensor: its name, or the value of a small stored one."""
     small = tensor.initializer and tensor.value is not None and tensor.value.size <= _SHARED_ELEMENTS
     if small and tensor.value is not None and tensor.dtype.name in _SHARED_TYPES:
         return tensor.dtype.name, tensor.shape, tensor.value.tobytes()
@@ -114,7 +114,7 @@ def _identity(tensor: Tensor, alias: Mapping[str, str]) -> object:
 
 
 def _stays(node: Node) -> bool:
-    """What the constant folder leaves alone: random numbers, and a quantised weight that stays quantised."""
+    """Return whether the constant folder leaves it: random numbers, and a quantised weight."""
     # constant_folding.cc: not deterministic; ``skip_dequantize_linear`` keeps it for the quantised kernels of
     # level 2.
     return draws_random_numbers(node) or node.op_type == "DequantizeLinear"
@@ -155,7 +155,7 @@ def _hands_on_its_name(graph: Graph, node: Node, outputs: set[str]) -> bool:
 
 
 def _passed_on(graph: Graph, node: Node, alias: Mapping[str, str]) -> str | None:
-    """The tensor that a node only passes on; None where it does something, or ONNX Runtime does not see it."""
+    """Return the tensor that a node only passes on; None where it works, or ONNX Runtime does not see that."""
     source = passed_input(node)
     if node.domain != DEFAULT_DOMAIN or source is None or node.output(0) is None:
         return None
@@ -172,7 +172,7 @@ def _passed_on(graph: Graph, node: Node, alias: Mapping[str, str]) -> str | None
 
 
 def passed_input(node: Node) -> Tensor | None:
-    """The input that a node passes on if it does nothing: of 0 + x and 1 * x the second, else the first."""
+    """Return input that a node passes on if it does nothing: of 0 + x and 1 * x the second, else the first."""
     first, second = node.input(0), node.input(1)
     swapped = first is not None and first.initializer and second is not None and not second.initializer
     return second if swapped and node.op_type in ("Add", "Mul") else first
@@ -201,7 +201,7 @@ def _undoes(node: Node, before: Node) -> bool:
 
 
 def _undone(graph: Graph, node: Node, alias: Mapping[str, str], removed: set[int]) -> set[int]:
-    """The node before, where this one took back what it did and nobody else reads it."""
+    """Return the node before, where this one took back what it did and nobody else reads it."""
     source = node.inputs[0]
     before = _before(graph, alias.get(source.name, source.name)) if source is not None else None
     if before is None or not _undoes(node, before):
@@ -223,7 +223,7 @@ def _same_shape(node: Node) -> bool:
 
 
 def _whole(node: Node) -> bool:
-    """A Slice from 0 to the largest number there is; a number that happens to be the size is not seen."""
+    """Return Slice from 0 to the largest number there is; a number that happens to be the size is not seen."""
     # slice_elimination.cc compares with INT64_MAX and does not look at the input's shape.
     starts, ends, steps = node.input(1), node.input(2), node.input(4)
     if starts is None or ends is None or starts.value is None or ends.value is None:
@@ -233,7 +233,7 @@ def _whole(node: Node) -> bool:
 
 
 def _neutral(value: float) -> Callable[[Node], bool]:
-    """A rule for a constant of one element that changes nothing, on either side of an Add or a Mul."""
+    """Return a rule for a constant of one element that changes nothing, on either side of an Add or a Mul."""
 
     # noop_elimination.cc; it refuses a constant of more axes than the other input has, which would give it one.
     def rule(node: Node) -> bool:

@@ -42,7 +42,7 @@ class AttentionShape:
 
 
 def attention_piece(node: Node, base: Piece, macs: float) -> Piece | None:
-    """The kernel of an attention without its projections; None for what is none, or whose sizes are open.
+    """Return kernel of an attention without its projections; None for what is none, or whose sizes are open.
 
     ``base`` is its piece by count alone, ``macs`` are multiply-accumulates, projections among them.
     """
@@ -72,7 +72,7 @@ def attention_piece(node: Node, base: Piece, macs: float) -> Piece | None:
 
 
 def attention_shape(node: Node) -> AttentionShape | None:
-    """The sizes, as far as flash attention covers the operator."""
+    """Return the sizes, as far as flash attention covers the operator."""
     identity = (node.domain, node.op_type)
     # Sizes that are none of its operator's have none.
     with suppress(KeyError, IndexError, TypeError, ZeroDivisionError, ValueError):
@@ -81,7 +81,7 @@ def attention_shape(node: Node) -> AttentionShape | None:
 
 
 def _as_counted(node: Node, sizes: Heads) -> AttentionShape:
-    """The sizes that the count rests on, and what a kernel's time depends on besides."""
+    """Return the sizes that the count rests on, and what a kernel's time depends on besides."""
     attributes, grouped = node.attributes, node.op_type == "GroupQueryAttention"
     key_heads = int(attributes.get("kv_num_heads", sizes.heads))
     if node.op_type == "Attention" and len(dims(node.input(0))) == 4:
@@ -161,7 +161,7 @@ _CACHES = {
 
 
 def cached_pieces(node: Node, base: Piece) -> list[Piece] | None:
-    """The kernels of an attention with a cache of floats; None for what has none, or whose sizes are open."""
+    """Return the kernels of an attention with a cache of floats; None without one, or with open sizes."""
     places = _CACHES.get(node.op_type, ())
     caches = [(node.input(past), node.output(present)) for past, present in places]
     shape = attention_shape(node) if any(past is not None for past, _ in caches) else None
@@ -174,7 +174,7 @@ def cached_pieces(node: Node, base: Piece) -> list[Piece] | None:
 def _appended(
     base: Piece, past: Tensor | None, present: Tensor | None, shape: AttentionShape
 ) -> Iterator[Piece]:
-    """The past is read where the last run left it, and written again in front of the new tokens' rows."""
+    """Yield the copy of a past, which is read where the last run left it and written before the new rows."""
     if past is None or not past.elements:
         return
     in_place = present is None or present.shape is None or present.shape == past.shape
@@ -223,7 +223,7 @@ _WEIGHTS = {"MoE": (2, 4, 6), "QMoE": (2, 5, 8)}
 
 
 def experts_piece(node: Node, base: Piece, macs: float) -> Piece | None:
-    """The piece of a mixture; None where its sizes are open.
+    """Return the piece of a mixture; None where its sizes are open.
 
     ``macs`` are tokens x choices x weights of an expert; ``base`` is its piece by count alone.
     """
@@ -275,7 +275,7 @@ EXPERT_PRODUCT = "ExpertProduct"
 
 
 def experts_on_cpu(node: Node, base: Piece, macs: float) -> list[Piece]:
-    """The kernels of ONNX Runtime's CPU provider: two products an expert, whose weights no session packs.
+    """Return kernels of ONNX Runtime's CPU provider: two products an expert, whose weights no session packs.
 
     Tokens are taken to spread over the experts. Empty where sizes are open.
     """

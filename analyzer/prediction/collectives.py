@@ -64,7 +64,7 @@ _UNMEASURED = 3.5
 def collective_time(
     kind: Collective, nbytes: float, gpus: int, peer: Peer, *, in_graph: bool = False
 ) -> Figure:
-    """A collective among so many GPUs of one machine.
+    """Return a collective among so many GPUs of one machine.
 
     ``nbytes`` are those of the whole buffer: of an all-gather the output, of a reduce-scatter the input.
     ``in_graph`` says whether an engine's own kernel sums inside a CUDA graph; other kinds take NCCL's time.
@@ -100,7 +100,7 @@ def reached(constants: CollectiveConstants, gpus: int, bandwidth: float) -> floa
 def seconds_at(
     rate: float, constants: CollectiveConstants, kind: Collective, nbytes: float, gpus: int
 ) -> float:
-    """The form, with these constants where large sums reach this rate."""
+    """Return the form, with these constants where large sums reach this rate."""
     start = constants.start_s + constants.member_s * gpus
     sent = sent_bytes(kind, nbytes, gpus)
     p = constants.sharpness
@@ -108,7 +108,7 @@ def seconds_at(
 
 
 def sent_bytes(kind: Collective, nbytes: float, gpus: float) -> float:
-    """What each GPU sends: all but its own part, to sum it and to spread the sum."""
+    """Return bytes that each GPU sends: all but its own part, to sum it and to spread the sum."""
     return (2.0 if kind == "all_reduce" else 1.0) * (gpus - 1) / gpus * nbytes
 
 
@@ -165,7 +165,7 @@ _RING_WIDTH = 2.0
 
 
 def summing_time(nbytes: int, gpus: int, peer: Peer) -> Figure:
-    """An all-reduce: in one machine as measured (``collectives``), over several a ring."""
+    """Return an all-reduce: in one machine as measured (``collectives``), over several a ring."""
     inside = collective_time("all_reduce", nbytes, min(gpus, GPUS_A_MACHINE), peer)
     if gpus <= GPUS_A_MACHINE:
         return inside
@@ -179,7 +179,7 @@ def summing_time(nbytes: int, gpus: int, peer: Peer) -> Figure:
 
 
 def ring_time(nbytes: int, gpus: int, peer: Peer) -> float:
-    """An all-reduce over a ring: each GPU sends 2 (n - 1) / n of the bytes, in 2 (n - 1) messages.
+    """Return an all-reduce over a ring: each GPU sends 2 (n - 1) / n of the bytes, in 2 (n - 1) messages.
 
     Over more than one machine the ring's slowest link is a machine's network.
     """
@@ -195,7 +195,7 @@ def ring_time(nbytes: int, gpus: int, peer: Peer) -> float:
 
 
 def scaled(step: Figure, backward_s: float, nbytes: int, peer: Peer) -> tuple[Scaled, ...]:
-    """The step of one GPU on 1 to 64 GPUs, which exchange ``nbytes`` of gradients.
+    """Return the step of one GPU on 1 to 64 GPUs, which exchange ``nbytes`` of gradients.
 
     Communication can hide behind the backward pass; ``peer`` is the link between GPUs of one machine.
     """
@@ -214,5 +214,5 @@ def scaled(step: Figure, backward_s: float, nbytes: int, peer: Peer) -> tuple[Sc
 
 
 def dominates_from(rows: tuple[Scaled, ...]) -> int | None:
-    """The number of GPUs from which half of a step or more is communication; None where it never is."""
+    """Return the number of GPUs from which half of a step or more is communication; None where it never is."""
     return next((row.gpus for row in rows if row.exposed_s >= row.step.value / 2), None)

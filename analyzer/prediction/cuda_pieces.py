@@ -25,7 +25,7 @@ _RULES: dict[str, Callable[[Node, Piece, float], Piece | None]] = {
 
 
 def cuda_pieces_of(node: Node, cost: Cost) -> list[Piece]:
-    """The pieces of one operator on its own; where it has no kernel of its own, those of any session."""
+    """Return the pieces of one operator on its own; where it has no kernel of its own, those of any session."""
     if runs_bodies(node) and not does_no_work(node):
         try:
             return body_pieces(node, base_piece(node, cost), cuda_pieces_of)

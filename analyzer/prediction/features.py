@@ -64,7 +64,7 @@ WEIGHT_INPUT = {"QLinearConv": 3, "QLinearMatMul": 3, "DynamicQuantizeMatMul": 1
 
 
 def pieces_of(node: Node, cost: Cost) -> list[Piece]:
-    """The pieces of one operator on its own; empty for what runs no kernel."""
+    """Return the pieces of one operator on its own; empty for what runs no kernel."""
     if does_no_work(node) or (cost.bytes_moved == 0 and not cost.flops and not runs_bodies(node)):
         return []
     if is_defined(node):  # it runs as its definition
@@ -150,7 +150,7 @@ def float_share(tensors: list[Tensor]) -> tuple[float, float]:
 
 
 def base_piece(node: Node, cost: Cost) -> Piece:
-    """What an operator does by count alone: its operations and the bytes that it moves."""
+    """Return an operator's piece by count alone: its operations and the bytes that it moves."""
     inputs = [tensor for tensor in node.inputs if tensor is not None]
     outputs = [tensor for tensor in node.outputs if tensor is not None]
     read = _or_sum(cost.bytes_read, inputs)
@@ -236,7 +236,7 @@ def _copied_run(node: Node, sizes: tuple[int, ...]) -> int:
 
 
 def _of_many(node: Node, base: Piece) -> Piece:
-    """A Concat or Split: runs behind the axis, one of each tensor for each place before it."""
+    """Return a Concat or Split: runs behind the axis, one of each tensor for each place before it."""
     parts = list(node.present_outputs if node.op_type == "Split" else node.present_inputs)
     whole = float(sum(tensor.elements or 0 for tensor in node.present_outputs))
     moved = replace(base, kind=Kind.MOVE, batch=float(len(parts)), elements=whole)
@@ -295,7 +295,7 @@ _BROADCASTING = _VARIADIC | {
 
 
 def _short_rows(node: Node) -> float:
-    """Runs of elements between two changes of an operand that is repeated; 1 where nothing is."""
+    """Return the runs of elements between two changes of a repeated operand; 1 where nothing repeats."""
     result = _dims(node.output(0))
     operands = [shape for tensor in node.present_inputs if (shape := _dims(tensor)) is not None]
     if not result or all(shape == result for shape in operands):
@@ -318,7 +318,7 @@ def _short_rows(node: Node) -> float:
 
 
 def _reduced_axes(node: Node) -> tuple[int, int] | None:
-    """The first and the last axis that is reduced; None where no axis is named, which is all of them."""
+    """Return the first and the last axis that is reduced; None where no axis is named, which is all of them."""
     rank, axes = len(_dims(node.input(0)) or ()), named_axes(node)
     if not rank or not axes:
         return None
@@ -345,7 +345,7 @@ def _apart(node: Node) -> float:
 
 
 def _shaped(base: Piece, kind: Kind, **numbers: float) -> Piece:
-    """The piece that a rule was given, now of this kind and shape.
+    """Return the piece that a rule was given, now of this kind and shape.
 
     Changed in place: a rule that ends here has the only one, and ``dataclasses.replace`` takes eight times as
     long, for each node at each batch.
@@ -608,7 +608,7 @@ def _softmax(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 
 def _moved(base: Piece, order: Sequence[int], sizes: Sequence[int]) -> Piece:
-    """A transpose that is part of an operator, of axes of these sizes."""
+    """Return a transpose that is part of an operator, of axes of these sizes."""
     elements = float(math.prod(sizes))
     return Piece(
         kind=Kind.MOVE,
@@ -645,7 +645,7 @@ _UNKNOWN_RATIO, _SPREAD_OF_BOXES = 3, 9.0
 
 
 def _recurrent(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
-    """The input product of all steps at once, then one small product a step."""
+    """Return the input product of all steps at once, then one small product a step."""
     source, weight, recurrence = _dims(node.input(0)), _dims(node.input(1)), _dims(node.input(2))
     if not source or not weight or not recurrence or len(source) != 3 or len(recurrence) != 3:
         return []
@@ -745,7 +745,7 @@ def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 
 def _top(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
-    """The largest of each row, in elements of the probe, of which 8 of 1,024 are kept."""
+    """Return the largest of each row, in elements of the probe, of which 8 of 1,024 are kept."""
     # How many a TopK keeps of each row; 0 where the data decide.
     shape, kept = _dims(node.input(0)), value_of(node.input(1), int(node.attributes.get("k", 0)))
     axis = int(node.attributes.get("axis", -1))
@@ -792,7 +792,7 @@ def _support_vectors(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 
 def _read_elements(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
-    """Encoders look each element up that they read, however many they write."""
+    """Return pieces of encoders, which look up each element that they read, however many they write."""
     return [replace(base, kind=Kind.VECTOR, elements=elements_of(node.input(0)))]
 
 
@@ -856,7 +856,7 @@ def _normalizer(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 
 def body_pieces(node: Node, base: Piece, of: Callable[[Node, Cost], list[Piece]]) -> list[Piece]:
-    """What is called and the body's pieces, as often as it is run; ``of`` makes those of one operator."""
+    """Return the call's and the body's pieces, as often as it runs; ``of`` makes those of one operator."""
     body = chosen_body(node)
     if body is None:
         return [base]
@@ -885,7 +885,7 @@ def passes(node: Node) -> tuple[float, float]:
 
 
 def chosen_body(node: Node) -> Graph | None:
-    """The body that is run: of an If the branch that a constant condition takes, else the costlier one."""
+    """Return the body run: of an If the branch that a constant condition takes, else the costlier one."""
     if node.op_type != "If":
         return node.graphs.get("body")
     condition = node.input(0)
@@ -900,7 +900,7 @@ def _size(body: Graph) -> tuple[int, int, int]:
 
 
 def _fallback_product(node: Node, cost: Cost, base: Piece) -> list[Piece]:
-    """A product of which only the count is known: as square as its output allows."""
+    """Return a product of which only the count is known: as square as its output allows."""
     macs = float(cost.macs or 0)
     if macs <= 0 or base.elements <= 0:
         return []

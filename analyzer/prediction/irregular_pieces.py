@@ -98,7 +98,7 @@ def elements_of(tensor: Tensor | None) -> float:
 
 
 def value_of(tensor: Tensor | None, default: int = 0) -> int:
-    """The first element of a tensor whose value is known."""
+    """Return the first element of a tensor whose value is known."""
     if tensor is None or tensor.value is None or not tensor.value.size:
         return default
     return int(tensor.value.reshape(-1)[0])
@@ -124,7 +124,7 @@ _QUANTISES = frozenset({"DynamicQuantizeMatMul", "DynamicQuantizeLSTM", "QAttent
 
 
 def family_of(op_type: str, node: Node) -> str:
-    """The family of an integer product that is one operator of the model."""
+    """Return the family of an integer product that is one operator of the model."""
     if op_type == "MatMulNBits":
         bits = int(node.attributes.get("bits", _FEW_BITS))
         return _packed(bits, int(node.attributes.get("accuracy_level", 0)))
@@ -136,7 +136,7 @@ def family_of(op_type: str, node: Node) -> str:
 
 
 def family_of_group(op_type: str, nodes: Sequence[Node], stored: Sequence[Tensor]) -> str:
-    """The family of an integer product that a session made of several operators, which read these constants."""
+    """Return the family of an integer product fused from several operators, which read these constants."""
     if op_type == "MatMulNBits":
         # One that took up a bias is what it was: its weights are bytes, whatever they hold.
         own = next((node for node in nodes if node.op_type == op_type), None)
@@ -148,7 +148,7 @@ def family_of_group(op_type: str, nodes: Sequence[Node], stored: Sequence[Tensor
 
 
 def _dynamic(stored: Sequence[Tensor]) -> str:
-    """The probe has signed weights, for which alone a processor may have instructions (AMX)."""
+    """Return the probe has signed weights, for which alone a processor may have instructions (AMX)."""
     return "u8u8" if stored and _eight_bits(stored) == "u8u8" else "dynamic"
 
 

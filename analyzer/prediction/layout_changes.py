@@ -32,7 +32,7 @@ class LayoutCopy:
     nbytes: int | None
 
     def piece(self) -> Piece:
-        """The copy as work; of an unknown size it is none."""
+        """Return the copy as work; of an unknown size it is none."""
         size = self.nbytes or 0
         return Piece(kind=Kind.MOVE, op=_OP, read=size, written=size, elements=size / FLOAT_BYTES)
 
@@ -58,7 +58,7 @@ class LayoutCopies:
 
 
 def layout_copies(graph: Graph, groups: Sequence[Group]) -> LayoutCopies:
-    """The copies between layouts that a session of these groups makes."""
+    """Return the copies between layouts that a session of these groups makes."""
     if not any(group.provider == "cpu" and group.op_type in _BLOCKED for group in groups):
         return LayoutCopies()
     owner = {member: index for index, group in enumerate(groups) for member in group.members}
@@ -73,7 +73,7 @@ def layout_copies(graph: Graph, groups: Sequence[Group]) -> LayoutCopies:
 
 
 def _near_blocks(graph: Graph, groups: Sequence[Group], owner: Mapping[int, int]) -> set[int]:
-    """Indices of the groups that may write blocks, of those that read them, and of what these read.
+    """Return indices of the groups that may write blocks, of those that read them, and of what these read.
 
     No other changes what is copied: of a large model mostly few.
     """

@@ -122,7 +122,7 @@ def _map(node: Node, first: Tensor | None, second: Tensor | None) -> str:
 
 
 def _quantize(node: Node) -> str:
-    """A scale for each element of a row has a loop of its own, and so have blocks."""
+    """Return a scale for each element of a row has a loop of its own, and so have blocks."""
     scale, source = node.input(1), node.input(0)
     if scale is None or source is None or not scale.rank or scale.elements == 1:
         return node.op_type

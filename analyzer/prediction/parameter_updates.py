@@ -31,7 +31,7 @@ class ParameterUpdate:
 
 
 def parameter_updates(graph: Graph) -> Mapping[int, ParameterUpdate]:
-    """The optimizer steps of a graph by the position of their nodes; empty for a model of inference."""
+    """Return the optimizer steps of a graph by the position of their nodes; empty for a model of inference."""
     together: dict[Hashable, list[Node]] = {}
     for node in graph.nodes:
         if is_update(node) and _size(node):
@@ -65,7 +65,7 @@ def _is_number(node: Node) -> bool:
 
 
 def _group(node: Node) -> Hashable:
-    """What PyTorch updates in one go: parameters of one group of options and one type."""
+    """Return the key of parameters that PyTorch updates together: one group of options and one type."""
     parameter = node.input(0)
     alone = node.index if implementation_of(node) == "for-loop" else None
     kind = parameter.dtype if parameter is not None else None

@@ -76,7 +76,7 @@ def predict_arrays(
     host: Device | None = None,
     replayed: bool = False,
 ) -> GroupTimes:
-    """Times of all groups as arrays, each by itself: no host that falls behind.
+    """Time of all groups as arrays, each by itself: no host that falls behind.
 
     ``precision`` is ``fp32``, ``tf32``, ``fp16``, ``bf16`` or ``int8``. A CPU has so many intra-op ``threads``,
     one per core with None; a GPU has a ``host`` that launches, of the usual speed with None, and may have one
@@ -168,7 +168,7 @@ def predict_session(
     threads: int | None = None,
     host: Device | None = None,
 ) -> GroupTimes:
-    """What each group adds to its session, as arrays; the sum is the session's time.
+    """Return the time that each group adds to its session, as arrays; the sum is the session's time.
 
     On a CPU its operators, their dispatch and a share of the call. On a GPU its kernels, the gaps between them,
     a share of the call and, where the host cannot launch as fast as the GPU computes, of the host's surplus:

@@ -32,7 +32,7 @@ _L2_BYTES = 1 << 20
 
 
 def reference_ceilings(device: Device, threads: int) -> Mapping[str, float]:
-    """The keys of a calibration for one thread; copies also for ``threads``."""
+    """Return the keys of a calibration for one thread; copies also for ``threads``."""
     threads = max(1, threads)
     peak = device.peak_flops_per_s["fp32"]
     return _scaled(
@@ -56,7 +56,7 @@ _FEW_CORES, _OF_FEW, _OF_MANY = 18, 0.75, 0.35
 
 
 def _sustained(device: Device, threads: int) -> float:
-    """What a core sustains over its sheet's peak: more the fewer cores work, less with wide vectors."""
+    """Return a core's sustained share of its rated peak: more with few cores, less with wide vectors."""
     share = 1.0
     if device.peak_flops_per_s["fp32"] / device.units > 48.0 * (device.clock_hz or 0.0) > 0.0:
         share = next((part for name, part in _WIDE_SHARE.items() if device.architecture.startswith(name)), 1.0)

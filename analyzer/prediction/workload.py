@@ -71,7 +71,7 @@ class Workload:
     model: Ints | None = None
 
     def __getitem__(self, name: str) -> Floats:
-        """A column."""
+        """Return a column."""
         return self.columns[name]
 
     @cached_property
@@ -98,7 +98,7 @@ class Workload:
         return np.asarray(np.bincount(model, weights=counted), dtype=np.float64)[model]
 
     def only(self, groups: Bools) -> Workload:
-        """Some of the groups."""
+        """Return a selection of the groups."""
         pieces = groups[self.group]
         by_group: dict[str, Any] = {
             name: None if (column := getattr(self, name)) is None else column[groups]
@@ -139,7 +139,7 @@ class OperatorPieces:
         return known
 
     def number(self, operator: int) -> int:
-        """The first operator that is like this one in all that pieces follow from."""
+        """Return the first operator that is like this one in all that pieces follow from."""
         number = self._numbers.get(operator)
         if number is None:
             number = self._numbers[operator] = self._like(operator)
@@ -164,7 +164,7 @@ def workload(
     copies: LayoutCopies | None = None,
     operators: OperatorPieces | None = None,
 ) -> Workload:
-    """The numbers of all groups that a session executes; their inner tensors do not cross memory.
+    """Return the numbers of all groups that a session executes; their inner tensors do not cross memory.
 
     ``copies`` between layouts, which such a session inserts, and what ``operators`` are by themselves are
     worked out where they are not known already.
@@ -208,7 +208,7 @@ def workload(
 
 
 def _update_of(group: Group, updates: Mapping[int, ParameterUpdate]) -> ParameterUpdate | None:
-    """A parameter's update that the GPU makes."""
+    """Return a parameter's update that the GPU makes."""
     if not updates or len(group.members) != 1 or not _on_cuda(group):
         return None
     return updates.get(group.members[0])
@@ -277,7 +277,7 @@ def whether(work: Workload, names: Collection[str]) -> Bools:
 
 
 def joined(works: Sequence[Workload]) -> Workload:
-    """The groups of several, in their order, as of one model."""
+    """Return the groups of several, in their order, as of one model."""
     ops = tuple(dict.fromkeys(op for work in works for op in work.ops))
     position = {op: index for index, op in enumerate(ops)}
     offsets = np.cumsum([0, *[work.groups for work in works]])
@@ -301,7 +301,7 @@ def _fused_pieces(
     inner: frozenset[str],
     known: dict[Hashable, list[Piece]],
 ) -> list[Piece]:
-    """The pieces of one group of several; nobody may change them. ``known`` holds those of groups by form."""
+    """Return the immutable pieces of a group of several; ``known`` holds those of groups by form."""
     form: list[Hashable] = [group.session, group.provider, group.op_type, group.kernels]
     for member in group.members:
         node = graph.nodes[member]
@@ -320,7 +320,7 @@ def _hidden(tensors: Sequence[Tensor | None], inner: frozenset[str]) -> tuple[bo
 def _joined_pieces(
     graph: Graph, costs: Sequence[Cost], group: Group, operators: OperatorPieces, inner: frozenset[str]
 ) -> list[Piece]:
-    """A group's products, and what remains of the others once inner tensors stay on chip."""
+    """Return a group's products, and what remains of the others once inner tensors stay on chip."""
     products: list[Piece] = []
     others: list[Piece] = []
     for member in group.members:
@@ -346,7 +346,7 @@ def _joined_pieces(
 
 
 def _integer_product(graph: Graph, product: Piece, group: Group, inner: frozenset[str]) -> Piece:
-    """A product on integers: what crosses its border is what the operators around it read and write."""
+    """Return a product on integers: what crosses its border is what the operators around it read and write."""
     nodes = [graph.nodes[member] for member in group.members]
     made = {tensor.name: tensor for node in nodes for tensor in node.present_outputs}
     read = {tensor.name: tensor for node in nodes for tensor in node.present_inputs}
@@ -381,7 +381,7 @@ def _swept(others: list[Piece], group: Group) -> list[Piece]:
 
 
 def _with_bias(pieces: list[Piece], group: Group) -> list[Piece]:
-    """A bias has a kernel of its own on a GPU: Gemm first writes it over its whole output, Conv adds it."""
+    """Return the kernel of a bias on a GPU: Gemm first writes it over its whole output, Conv adds it."""
     if not _on_cuda(group) or group.op_type not in BIASED or group.kernels < 2:
         return pieces
     for piece in pieces:
@@ -441,7 +441,7 @@ def _inner(graph: Graph, group: Group, outputs: frozenset[str]) -> frozenset[str
 
 
 def _outside(graph: Graph, member: int, cost: Cost, inner: frozenset[str]) -> Cost:
-    """The member's cost without the bytes of inner tensors."""
+    """Return the member's cost without the bytes of inner tensors."""
     node = graph.nodes[member]
     read = _without(cost.bytes_read, node.inputs, inner)
     written = _without(cost.bytes_written, node.outputs, inner)

@@ -456,16 +456,16 @@ class Analysis:
     kept: ReplayData | None = None
 
     def plan(self, name: str) -> PlanResult | None:
-        """The plan of this name, None where there is none."""
+        """Return the plan of this name, None where there is none."""
         return next((plan for plan in self.plans if plan.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON record as plain values."""
+        """Return the JSON record as plain values."""
         values: dict[str, Any] = json.loads(self.render("json"))
         return values
 
     def operators_frame(self) -> Any:
-        """The operators, a row each: a ``pandas.DataFrame`` where pandas is installed, else a dict of columns.
+        """Return a row per operator: a ``pandas.DataFrame`` where pandas is installed, else a dict of columns.
 
         Columns are the record's keys, nested ones joined by an underscore (``cpu_time_s``, ``verdict_device``);
         times in seconds, sizes in bytes, None (in a frame NaN) for what is not known.
@@ -478,11 +478,11 @@ class Analysis:
         return pandas.DataFrame(found)
 
     def _repr_html_(self) -> str:
-        """What a notebook shows of it: the answer, the plans, the operators that matter."""
+        """Return a notebook's view: the answer, the plans, the operators that matter."""
         return NOTEBOOK.write(self)
 
     def render(self, format: str = "html") -> str:  # noqa: A002 - the option's own name
-        """A report in one of ``record.formats``.
+        """Return a report in one of ``record.formats``.
 
         Raises:
             UsageError: There is no such format, or it is that of pictures.
@@ -510,7 +510,7 @@ class Analysis:
         charts: Sequence[str] = (),
         force: bool = False,
     ) -> list[Path]:
-        """Writes reports as ``<model>.<extension>``; all or none. Returns their paths.
+        """Write reports as ``<model>.<extension>``; all or none. Returns their paths.
 
         A picture of each chart is ``<model>-<chart>.<extension>``.
 

@@ -46,14 +46,14 @@ def _batch_axes(shape: Sequence[int | None]) -> Sequence[int | None]:
 
 
 def has_batch(analysis: Analysis) -> bool:
-    """The same of a record: what was looked at with several batches has one."""
+    """Return the same of a record: what was looked at with several batches has one."""
     several = len({row.batch for row in analysis.sweep}) > 1
     model = analysis.model
     return several or may_have_batch(model.batch, model.inputs, training=model.training)
 
 
 def batch_of(analysis: Analysis) -> int | None:
-    """The batch that the figures are of; None where the inputs have none, or it is not known."""
+    """Return the batch that the figures are of; None where the inputs have none, or it is not known."""
     return analysis.model.batch if has_batch(analysis) else None
 
 
@@ -105,7 +105,7 @@ def without_trips(note: str) -> bool:
 
 
 def without_islands(ranges: Sequence[BatchRange]) -> tuple[tuple[BatchRange, ...], tuple[BatchRange, ...]]:
-    """The ranges with single batches joined to what is the same on either side of them, and those batches.
+    """Return ranges with single batches joined to what is the same on either side of them and those batches.
 
     The one batch that was run is known better, or worse, than its neighbours: that it alone is certain says
     nothing about where the faster device changes.
@@ -151,7 +151,7 @@ _EXACT_BELOW = 100
 
 
 def about(batch: int) -> str:
-    """A batch at which the faster device changes, no surer than the predictions between which it was found.
+    """Return batch at that the faster device changes, no surer than the predictions between which it was found.
 
     Two significant digits: where the intervals of two devices begin to overlap is known no better.
     """

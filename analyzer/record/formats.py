@@ -47,7 +47,7 @@ class Format:
         return bool(self.charts)
 
     def write(self, subject: Any) -> str:
-        """The text of what is written down; the writer is imported here.
+        """Return the text of what is written down; the writer is imported here.
 
         Raises:
             UsageError: It is no text but a picture of each chart.
@@ -61,7 +61,7 @@ class Format:
         return writer(subject)
 
     def draw(self, subject: Any, charts: Sequence[str] = ()) -> dict[str, bytes]:
-        """The pictures of these charts by name, of all where none is named; what draws them is imported here.
+        """Return the pictures of these charts by name, of all where none is named.
 
         Raises:
             UsageError: There is no such chart, or the format is no picture.
@@ -77,7 +77,7 @@ class Format:
 
 
 def marked_by(text: str) -> re.Pattern[str]:
-    """The mark of a format, ``^`` and ``$`` at every line."""
+    """Return the mark of a format, ``^`` and ``$`` at every line."""
     return re.compile(text, re.MULTILINE)
 
 
@@ -170,7 +170,7 @@ CHARTS = (
 
 
 def pictures(module: str, charts: tuple[str, ...]) -> dict[str, Format]:
-    """The formats of pictures by name: no whole reports, but a file for each chart.
+    """Return the formats of pictures by name: no whole reports, but a file for each chart.
 
     Args:
         module: Has a function for each, of its name.
@@ -207,7 +207,7 @@ COMPARED_CHARTS = (
 
 
 def find(name: str) -> Format:
-    """The format of this name.
+    """Return the format of this name.
 
     Raises:
         UsageError: There is none.
@@ -222,7 +222,7 @@ def find(name: str) -> Format:
 
 
 def named_by_ending(output: str, known: Iterable[Format]) -> str:
-    """The format that a file's name asks for: ``html`` of ``x.html``; empty where it asks for none."""
+    """Return the format that a file's name asks for: ``html`` of ``x.html``; empty where it asks for none."""
     ending = os.path.splitext(output)[1].lower()
     return "" if os.path.isdir(output) else next((form.name for form in known if form.extension == ending), "")
 
@@ -246,7 +246,7 @@ def find_charts(names: Iterable[str], known: Sequence[str] = CHARTS) -> tuple[st
 
 
 def render(analysis: Analysis, format: str) -> str:  # noqa: A002 - the option's own name
-    """The analysis in this format.
+    """Return the analysis in this format.
 
     The same analysis gives the same text: no clock, and no file is read but the page's own templates.
 

@@ -56,7 +56,7 @@ def written(
 
 
 def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple[str, ...] | None:
-    """The values of an option, None where it was not given."""
+    """Return the values of an option, None where it was not given."""
     kind = option.kind
     if kind.is_flag:
         # `--no-run` is run=False: None, a keyword left out, is not that.
@@ -74,7 +74,7 @@ def _texts(option: Option, value: Any, show_path: Callable[[str], str]) -> tuple
 
 
 def amended(invocation: Invocation, options: Texts, *, without: Iterable[str] = ()) -> Invocation:
-    """The invocation with these options in place of its own of the same names, and some left out."""
+    """Return the invocation with these options in place of its own of the same names, and some left out."""
     dropped = {*options, *without}
     merged = {**{name: texts for name, texts in invocation.options.items() if name not in dropped}, **options}
     return replace(
@@ -86,7 +86,7 @@ def amended(invocation: Invocation, options: Texts, *, without: Iterable[str] = 
 
 
 def command_line(invocation: Invocation) -> str:
-    """The command on one line, quoted for a shell; empty where no command line asks the same.
+    """Return the command on one line, quoted for a shell; empty where no command line asks the same.
 
     A record may come from anywhere: an option that the command does not take makes no line.
     """
@@ -113,7 +113,7 @@ def applied(
     plan: str = "",
     change: Texts = MappingProxyType({}),
 ) -> str:
-    """The command that applies the plan of what was asked, on one line; empty where no command line does.
+    """Return command that applies the plan of what was asked, on one line; empty where no command line does.
 
     Args:
         invocation: Of a run.
@@ -145,7 +145,7 @@ _COMMANDS: tuple[Command, ...] = ("run", "check", "generate", "capacity", "apply
 
 
 def _quoted(word: str) -> str:
-    """A word as a shell reads it; what would break the line or cannot be seen as in POSIX.1-2024, ``$'…'``."""
+    """Return a word quoted for a shell; control characters as in POSIX.1-2024, ``$'…'``."""
     if word.isprintable():
         return shlex.quote(word)
     # A line break or a control character, quoted by shlex alone, would break the one line or hide in it.

@@ -161,7 +161,7 @@ WORTHWHILE = 1.05
 
 
 def better_session(plans: Sequence[PlanResult]) -> PlanResult | None:
-    """The quicker of the sessions on one device that fit; None where none does."""
+    """Return the quicker of the sessions on one device that fit; None where none does."""
     return min(
         (plan for plan in plans if plan.name != "hybrid" and plan.fits),
         key=lambda plan: plan.latency_s,
@@ -170,7 +170,7 @@ def better_session(plans: Sequence[PlanResult]) -> PlanResult | None:
 
 
 def split_gain(plans: Sequence[PlanResult]) -> float | None:
-    """The better session's latency over the best plan's; None where one of them is not known."""
+    """Return the better session's latency over the best plan's; None where one of them is not known."""
     best, session = next((plan for plan in plans if plan.name == "hybrid"), None), better_session(plans)
     return session.latency_s / best.latency_s if best and session and best.latency_s else None
 

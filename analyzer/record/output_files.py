@@ -100,7 +100,7 @@ def targets(
 
 
 def _in_folder(form: Format, path: Path, charts: Sequence[str]) -> Iterator[Target]:
-    """A report's files by the path without the extension."""
+    """Yield a report's files by the path without the extension."""
     if not form.is_picture:
         yield Target(format=form, path=path.with_name(f"{path.name}{form.extension}"))
         return
@@ -210,7 +210,7 @@ def is_ours(path: Path, form: Format) -> bool:
 
 
 def write_all(contents: Mapping[Target, str | bytes], *, force: bool = False) -> None:
-    """Writes files whole: each aside, beside its place, all moved at the end; standard output is left out.
+    """Write files whole: each aside, beside its place, all moved at the end; standard output is left out.
 
     A link is followed. A device or pipe is written to, never replaced.
 
@@ -253,7 +253,7 @@ def write_all(contents: Mapping[Target, str | bytes], *, force: bool = False) ->
 
 
 def _place_of(path: Path, form: Format, *, force: bool) -> Path:
-    """The file that a report goes to, links followed.
+    """Return the file that a report goes to, links followed.
 
     Raises:
         OutputError: Something stands there that is not ours.

@@ -62,7 +62,7 @@ def is_defined(node: Node) -> bool:
 
 
 def definition(node: Node, opset: int = OPSET) -> Definition | None:
-    """What a compact operator means; None for any other operator."""
+    """Return the meaning of a compact operator; None for any other."""
     if not is_defined(node):
         return None
     body = DefinitionBuilder(node=node, opset=opset)

@@ -45,7 +45,7 @@ class DefinitionBuilder:
     literals: list[Tensor] = field(default_factory=list)
 
     def const(self, value: ArrayLike | range, dtype: str) -> Tensor:
-        """A constant of a few elements."""
+        """Return a constant of a few elements."""
         import numpy as np
 
         array: NDArray[Any] = np.asarray(value if not isinstance(value, range) else list(value), dtype)
@@ -58,7 +58,7 @@ class DefinitionBuilder:
         return tensor
 
     def like(self, value: float, tensor: Tensor) -> Tensor:
-        """A scalar of a tensor's own type."""
+        """Return a scalar of a tensor's own type."""
         return self.const(value, tensor.dtype.name)
 
     def op(
@@ -70,7 +70,7 @@ class DefinitionBuilder:
         into: Tensor | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Adds a node with one result.
+        """Add a node with one result.
 
         Args:
             op_type: Operator of the default domain.
@@ -106,11 +106,11 @@ class DefinitionBuilder:
         return into
 
     def reshape(self, tensor: Tensor, shape: Sequence[int], into: Tensor | None = None) -> Tensor:
-        """The same elements under another shape."""
+        """Return the same elements under another shape."""
         return self.op("Reshape", tensor, self.const(tuple(shape), "int64"), shape=shape, into=into)
 
     def transpose(self, tensor: Tensor, perm: Sequence[int], into: Tensor | None = None) -> Tensor:
-        """The axes in another order."""
+        """Return the axes in another order."""
         shape = sizes(tensor)
         return self.op("Transpose", tensor, shape=[shape[axis] for axis in perm], into=into, perm=tuple(perm))
 
@@ -123,7 +123,7 @@ class DefinitionBuilder:
         into: Tensor | None = None,
         kind: str = "Sum",
     ) -> Tensor:
-        """A reduction over axes, a sum or a ``kind="Mean"``."""
+        """Return a reduction over axes, a sum or a ``kind="Mean"``."""
         shape = sizes(tensor)
         dropped = {axis % len(shape) for axis in axes}
         result_shape = [
@@ -143,7 +143,7 @@ def required(node: Node, *positions: int) -> list[Tensor]:
 
 
 def sizes(tensor: Tensor | None) -> tuple[int, ...]:
-    """A shape without open sizes: a training step is traced at one batch."""
+    """Return a shape without open sizes: a training step is traced at one batch."""
     assert tensor is not None
     assert tensor.shape is not None
     return tuple(size if size is not None else 1 for size in tensor.shape)

@@ -191,7 +191,7 @@ def _cropped(b: DefinitionBuilder, x: Tensor, ends: list[int]) -> tuple[Tensor, 
 
 
 def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
-    """The axes that a channel's statistics are taken over, and the shape that spreads them."""
+    """Return the axes that a channel's statistics are taken over, and the shape that spreads them."""
     return [axis for axis in range(len(shape)) if axis != 1], (1, shape[1], *(1 for _ in shape[2:]))
 
 

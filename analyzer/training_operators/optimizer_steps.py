@@ -20,7 +20,7 @@ from analyzer.training_operators.definition import DOMAIN, DefinitionBuilder
 
 
 def _decayed(b: DefinitionBuilder, gradient: Tensor, parameter: Tensor) -> Tensor:
-    """The gradient with the penalty on large weights."""
+    """Return the gradient with the penalty on large weights."""
     decay = b.node.attributes.get("weight_decay", 0.0)
     if not decay:
         return gradient
@@ -225,7 +225,7 @@ def implementation_of(node: Node) -> Implementation:
 
 
 def passes_of(node: Node) -> tuple[Pass, ...]:
-    """The passes of an optimizer's step over its parameter, in their order."""
+    """Return the passes of an optimizer's step over its parameter, in their order."""
     if implementation_of(node) == "fused":
         # The parameter and its states, which are written anew, and the gradient, which is not.
         written = len(list(node.present_outputs))

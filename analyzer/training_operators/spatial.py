@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=64)
 def resized(mode: str, before: int, after: int, scale: float, corners: bool) -> Matrix:
-    """The weights of ``torch.nn.functional.interpolate`` along one axis; a ``scale`` of 0 is of the sizes."""
+    """Return weights of ``torch.nn.functional.interpolate`` along an axis; ``scale`` 0 follows the sizes."""
     import numpy as np
 
     matrix = np.zeros((after, before))
@@ -112,7 +112,7 @@ def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
 
 
 def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
-    """The gradient divided by its window's count where counts differ, and the share of what is left."""
+    """Return the gradient divided by its window's count where counts differ, and the share of what is left."""
     attributes = node.attributes
     if attributes["divisor"]:
         return gradient, 1 / attributes["divisor"]
@@ -147,7 +147,7 @@ def through_matrices(b: DefinitionBuilder, node: Node) -> None:
 
 
 def axis_matrices(node: Node) -> list[Matrix]:
-    """The forward operator's weights along each axis of space, outputs by inputs."""
+    """Return the forward operator's weights along each axis of space, outputs by inputs."""
     attributes = node.attributes
     rows = zip(sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], attributes["scales"], strict=True)
     corners = bool(attributes["align_corners"])
@@ -155,7 +155,7 @@ def axis_matrices(node: Node) -> list[Matrix]:
 
 
 def _to_inputs(b: DefinitionBuilder, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
-    """The gradient along one axis taken back to the inputs."""
+    """Return the gradient along one axis taken back to the inputs."""
     repetitions = repeats(matrix)
     if repetitions == 1:
         return gradient
@@ -167,7 +167,7 @@ def _to_inputs(b: DefinitionBuilder, gradient: Tensor, axis: int, matrix: Matrix
 
 
 def _multiplied(b: DefinitionBuilder, tensor: Tensor, axis: int, matrix: Matrix) -> Tensor:
-    """A matrix times every row along one axis."""
+    """Return a matrix times every row along one axis."""
     shape = sizes(tensor)
     after = int(matrix.shape[0])
     if axis == len(shape) - 1:

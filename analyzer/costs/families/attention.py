@@ -76,7 +76,7 @@ def attend(
     basis: Basis = "exact",
     note: str = "",
 ) -> Cost:
-    """The Cost of an attention with projections of ``macs`` and other FLOPs ``extra`` beside it."""
+    """Return the Cost of an attention with projections of ``macs`` and other FLOPs ``extra`` beside it."""
     whole = heads.flops(masked=masked, softcap=softcap)
     # Projections make every token's keys and queries: no mask spares any of them.
     if causal and not note:

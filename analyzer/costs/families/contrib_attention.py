@@ -182,7 +182,7 @@ _PASTS = {"GroupQueryAttention": (3, 4), "DecoderMaskedMultiHeadAttention": (5, 
 @writes("GroupQueryAttention", domain=CONTRIB)
 @writes("DecoderMaskedMultiHeadAttention", domain=CONTRIB)
 def _appended_rows(node: Node) -> Mapping[int, int]:
-    """A present as long as its past is the same buffer: the new tokens' rows alone are written to it."""
+    """Return traffic of a present in its past's buffer: the new tokens' rows alone are written."""
     sequence = dims(node.inputs[0])[1]
     written = {}
     for position, past in zip((1, 2), map(node.input, _PASTS[node.op_type]), strict=True):

@@ -14,7 +14,7 @@ UPPER = "the loop may end early: all trips that its limit allows are counted"
 
 
 def times(cost: Cost, trips: float, note: str = "") -> Cost:
-    """A body's cost over so many trips; ``modelled`` where a note says what is assumed."""
+    """Return a body's cost over so many trips; ``modelled`` where a note says what is assumed."""
     if trips == 0:
         return ZERO
     return dataclasses.replace(
@@ -29,7 +29,7 @@ def times(cost: Cost, trips: float, note: str = "") -> Cost:
 
 
 def _with_inner(note: str, body: Cost) -> str:
-    """An assumption and, where a body's count is but the least, why it is."""
+    """Return an assumption and, where a body's count is but the least, why it is."""
     return f"{note}; {body.note}" if is_least(body.note) and body.note != note else note
 
 

@@ -109,7 +109,7 @@ def _width(tensor: Tensor | None) -> int:
 
 @reads("Gather")
 def _gather(node: Node) -> Mapping[int, int]:
-    """The rows asked for, at most all there are."""
+    """Return the rows asked for, at most all there are."""
     data, indices = node.inputs[0], node.inputs[1]
     shape = dims(data)
     axis = node.attributes.get("axis", 0)

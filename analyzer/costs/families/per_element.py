@@ -17,19 +17,19 @@ Table = Mapping[str, tuple[int, str]]
 
 
 def per_output(table: Table, *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
-    """Registers operators that cost a number of FLOPs an element of their first output."""
+    """Register operators that cost a number of FLOPs an element of their first output."""
     for op_type, (each, why) in table.items():
         _add(op_type, domain, partial(_of_output, each), f"{each} * outputs: {why}", family)
 
 
 def per_input(table: Table, *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
-    """Registers operators that cost a number of FLOPs an element of their first input."""
+    """Register operators that cost a number of FLOPs an element of their first input."""
     for op_type, (each, why) in table.items():
         _add(op_type, domain, partial(_of_input, each), f"{each} * inputs: {why}", family)
 
 
 def moves(table: Mapping[str, str], *, family: str, domain: str = DEFAULT_DOMAIN) -> None:
-    """Registers operators that compute nothing and have the bytes that the text tells."""
+    """Register operators that compute nothing and move the bytes that the text names."""
     for op_type, what in table.items():
         _add(op_type, domain, moved, f"0 FLOPs; {what}", family)
 

@@ -14,18 +14,18 @@ from analyzer.graph import Node
 
 
 def product(node: Node, macs: int, extra: int = 0, note: str = "") -> Cost:
-    """A product of so many multiply-accumulates, and FLOPs beside it."""
+    """Return a product of so many multiply-accumulates, and FLOPs beside it."""
     return cost(node, flops=2 * macs + extra, macs=macs, note=note)
 
 
 def depth(node: Node, *, left: int = 0, transposed: bool = False) -> int:
-    """The size that a product sums over: the last axis of the left operand, or its last but one."""
+    """Return the size that a product sums over: the last axis of the left operand, or its last but one."""
     shape = dims(node.input(left))
     return shape[-2] if transposed and len(shape) > 1 else shape[-1]
 
 
 def agreed_depth(node: Node, *, left_turned: bool = False, right_turned: bool = False) -> int:
-    """The same for two operands that must agree; an open size of one is told by the other.
+    """Return the same for two operands that must agree; an open size of one is told by the other.
 
     Raises:
         ValueError: They sum over different sizes, so that nothing can run this product.
@@ -41,7 +41,7 @@ def agreed_depth(node: Node, *, left_turned: bool = False, right_turned: bool = 
 
 
 def _summed(node: Node, position: int, *, first: bool) -> int | None:
-    """The size of the axis that is summed over, the last but one or the last; None where it is open."""
+    """Return the size of the axis that is summed over, the last but one or the last; None where it is open."""
     tensor = node.input(position)
     if tensor is None or not tensor.shape:
         return None
@@ -219,7 +219,7 @@ def _tokens(term: str) -> list[str]:
 
 
 def _labels(term: str, rank: int) -> Labels:
-    """The index of each axis; those under an ellipsis are numbered from the right, as broadcasting does."""
+    """Return index of each axis; those under an ellipsis are numbered from the right, as broadcasting does."""
     tokens = _tokens(term)
     spread = rank - sum(token != "..." for token in tokens)
     labels: list[str] = []

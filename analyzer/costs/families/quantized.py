@@ -117,7 +117,7 @@ def matmul_bnb4(node: Node) -> Cost:
 
 
 def low_bit(node: Node, *, each: int, bias: int | None) -> Cost:
-    """A product with packed weights of N by K (attributes), dequantised for so many FLOPs a weight."""
+    """Return a product with packed weights of N by K (attributes), dequantised for so many FLOPs a weight."""
     attributes, outputs = node.attributes, out(node)
     with_bias = bias is not None and node.input(bias) is not None
     weights = attributes["N"] * attributes["K"]

@@ -81,7 +81,7 @@ def crop_and_resize(node: Node) -> Cost:
 @reads("RoiAlign", "MaxRoiPool")
 @reads("CropAndResize", domain=CONTRIB)
 def _at_most_samples(node: Node) -> Mapping[int, int]:
-    """The map is read where it is sampled, at most whole."""
+    """Return the map is read where it is sampled, at most whole."""
     data = node.inputs[0]
     width = (data.dtype.bits or 0) if data is not None else 0
     # Four neighbours a sample; where sampling_ratio is 0 the boxes decide, and 2 is assumed as in the FLOPs.

@@ -686,7 +686,7 @@ class _BuiltModelReader:
         return _ACTIVATIONS.get(str(word), "Gelu")
 
     def _loose_mlp(self, loose: list[Product], found: _LayerParts) -> Mlp | None:
-        """A feed-forward part whose two layers stand in the layer itself (OPT, BART)."""
+        """Return a feed-forward part whose two layers stand in the layer itself (OPT, BART)."""
         up = next((one for one in loose if one.name in ("fc1", "lin1")), None)
         down = next((one for one in loose if one.name in ("fc2", "lin2")), None)
         if up is None or down is None:
@@ -863,7 +863,7 @@ def _renamed(part: _ModulePart, prefix: str) -> _ModulePart:
 
 
 def _stored(module: TorchModule) -> Iterator[TorchTensor]:
-    """What a file holds: parameters, and buffers that are saved with them."""
+    """Yield tensors of a file: parameters, and buffers that are saved with them."""
     held = set(module.state_dict(keep_vars=True))
     yield from module.parameters()
     yield from (one for name, one in module.named_buffers() if name in held)

@@ -128,7 +128,7 @@ def _mlp(
 
 
 def _decoder(values: Values, layers: list[Layer], *, tied: bool = False, **more: Any) -> Architecture:
-    """The model around its layers; ``tied`` where the configuration does not say."""
+    """Return the model around its layers; ``tied`` where the configuration does not say."""
     known = {
         "hidden": values["hidden"],
         "longest": values["longest"] if "longest" in values.names else 0,

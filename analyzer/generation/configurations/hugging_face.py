@@ -27,7 +27,7 @@ _DTYPES = ("bfloat16", "float16", "float32")
 
 
 def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
-    """The shape of the model that a configuration describes; of one that sees or hears as well, its text part.
+    """Return the shape of a configuration's model; of one that sees or hears as well, its text part.
 
     Sizes that the configuration leaves to its class's defaults are asked of transformers, where that is
     installed; it is imported for nothing else.
@@ -62,7 +62,7 @@ def generates(config: Mapping[str, Any]) -> bool:
 
 
 def _text_part(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], tuple[str, ...]]:
-    """The family, its part of the configuration, and what is to be said of the rest."""
+    """Return the family, its part of the configuration, and what is to be said of the rest."""
     kind, part = config.get("model_type"), config.get("text_config")
     if not isinstance(kind, str):
         raise refusal(
@@ -86,7 +86,7 @@ _TEXT_ALONE = "The text part of {} alone: what it sees or hears with is left out
 
 
 def _complete(part: Mapping[str, Any], kind: str, family: Family) -> Mapping[str, Any]:
-    """The values under the family's own keys, with the class's defaults where a size is missing."""
+    """Return the values under the family's own keys, with the class's defaults where a size is missing."""
     usual = {family.aliases.get(key, key): value for key, value in part.items()}
     # A key under its usual name counts where both are there.
     usual |= {key: value for key, value in part.items() if key not in family.aliases}

@@ -228,7 +228,7 @@ def _patterns(section: Config, *keys: str) -> tuple[str, ...]:
 
 
 def _checked(pattern: object, key: str) -> str:
-    """A pattern that can be matched in time: none that a stranger nested."""
+    """Return a pattern that can be matched in time: none that a stranger nested."""
     if not isinstance(pattern, str) or not pattern or len(pattern) > _LONGEST or _NESTED.search(pattern):
         raise _wrong(key, pattern)
     try:

@@ -31,7 +31,7 @@ class Values:
         return self.count(self.names[word])
 
     def count(self, key: str, default: int | None = None) -> int:
-        """A whole number above zero; the default where there is none, or null."""
+        """Return a whole number above zero; the default where there is none, or null."""
         value = self.given.get(key)
         if value is None:
             value = default
@@ -44,7 +44,7 @@ class Values:
         return value
 
     def count_or_none(self, key: str, default: int = 0) -> int:
-        """The same, and 0 where null or 0 say that there is no such thing; the default where no key is."""
+        """Return same and 0 where null or 0 say that there is no such thing; the default where no key is."""
         value = self.given.get(key, default)
         return 0 if value is None or value == 0 else self.count(key, default)
 
@@ -53,7 +53,7 @@ class Values:
         return self._of_type(bool, key, default, "neither true nor false")
 
     def word(self, key: str, default: str) -> str:
-        """A text; the default where there is none, or null."""
+        """Return a text; the default where there is none, or null."""
         return self._of_type(str, key, default, "no text")
 
     def _of_type(self, kind: type[_Kind], key: str, default: _Kind, what: str) -> _Kind:
@@ -63,7 +63,7 @@ class Values:
         return default if value is None else value
 
     def share(self, key: str, default: float) -> float:
-        """A share above 0 and up to 1, of the configuration or of its table for rotary positions."""
+        """Return a share above 0 and up to 1, of the configuration or of its table for rotary positions."""
         value = None
         for table in (self.given.get("rope_parameters"), self.given.get("rope_scaling"), self.given):
             value = table.get(key) if value is None and isinstance(table, Mapping) else value
@@ -74,7 +74,7 @@ class Values:
         return value
 
     def kinds(self, key: str, known: Sequence[str]) -> tuple[str, ...] | None:
-        """A word for each layer, of those that are known; None where there are none."""
+        """Return a word for each layer, of those that are known; None where there are none."""
         value = self.given.get(key)
         if value is None:
             return None
@@ -122,7 +122,7 @@ def _wrong(key: str, value: object, what: str) -> UsageError:
 
 
 def refusal(message: str, *, hint: str) -> UsageError:
-    """What a configuration is refused with: two sentences, each with a capital and a full stop."""
+    """Return the error for a configuration: two sentences, each with a capital and a full stop."""
     return UsageError(_sentence(message), hint=_sentence(hint))
 
 

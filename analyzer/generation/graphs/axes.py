@@ -90,7 +90,7 @@ class Axes:
 
 
 def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
-    """What the axes are.
+    """Return the meaning of the axes.
 
     ``shared`` says whether past and present of a cache are one buffer, as long as the whole context.
 
@@ -134,7 +134,7 @@ OWN_NAMES: Mapping[str, Role] = {"batch": "batch", "tokens": "tokens", "past": "
 
 
 def named_axes(inputs: Sequence[GivenInput], kept: Iterable[str], *, name: str) -> Axes:
-    """The axes of an export of ours, which names them by what they are.
+    """Return the axes of an export of ours, which names them by what they are.
 
     ``kept`` are inputs whose next value a step returns.
 

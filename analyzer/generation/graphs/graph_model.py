@@ -179,12 +179,12 @@ class GraphModel:
         return StepTypes(weights=weights, cache=self.own_cache, floats=cast(Any, floats))
 
     def precision_on(self, device: Device, setting: Setting) -> str:
-        """The precision of the floats on a device, as predictions take it."""
+        """Return the precision of the floats on a device, as predictions take it."""
         del setting
         return float_precision(device, self._floats)
 
     def step(self, sizes: StepSizes, types: StepTypes, kind: DeviceKind) -> GenerationStep:
-        """A step, ready to be timed on any device of a kind."""
+        """Return a step, ready to be timed on any device of a kind."""
         key = (sizes, kind == "gpu")
         if key not in self._steps:
             graph = self.whole_step(sizes, types)
@@ -198,7 +198,7 @@ class GraphModel:
         return self._steps[key]
 
     def whole_step(self, sizes: StepSizes, types: StepTypes) -> Graph:
-        """The graph at these sizes."""
+        """Return the graph at these sizes."""
         del types
         key = (sizes.batch, sizes.tokens, sizes.context)
         if key not in self._graphs:
@@ -211,7 +211,7 @@ class GraphModel:
         return self.loaded.graph_at(self.axes.sizes(_PROBE))
 
     def footprint(self, request: Request, types: StepTypes, width: int, kind: DeviceKind) -> Footprint:
-        """What the device holds; activations grow with tokens, from one size of each phase."""
+        """Return bytes on the device; activations grow with tokens, from one size of each phase."""
         del width, kind
         key = (types, request.context)
         if key not in self._footprints:
@@ -248,7 +248,7 @@ class GraphModel:
 def graph_model(
     loaded: Loaded, *, name: str, shared: bool | None = None, positions: int | None = None
 ) -> GraphModel:
-    """The generating model that a graph is.
+    """Return the generating model that a graph is.
 
     ``shared`` says whether past and present of a cache are one buffer; where it is None, those of
     GroupQueryAttention are, for that is how ONNX Runtime runs it fastest. ``positions`` are the tokens that it
@@ -276,7 +276,7 @@ def graph_model(
 
 
 def exported_model(loaded: Loaded, *, name: str) -> GraphModel:
-    """The generating model that a module is, exported with named sizes."""
+    """Return the generating model that a module is, exported with named sizes."""
     loaded = replace(loaded, executable=False)
     inputs = [_given(value) for value in fed_inputs(loaded.proto)]
     graph = loaded.graph_at(Axes(roles=OWN_NAMES, caches=()).sizes(_PROBE))

@@ -91,7 +91,7 @@ def check_width(architecture: Architecture, width: int) -> None:
 
 
 def _kinds(layers: Sequence[Layer], *, every_layer: bool) -> list[tuple[int, int]]:
-    """The first layer of each kind, and how many are like it; the first of all is a kind of its own.
+    """Return the first layer of each kind, and how many are like it; the first of all is a kind of its own.
 
     It has no residual sum before it, so that its norm is another operator.
     """
@@ -190,7 +190,7 @@ def _layer(
     bias: Tensor | None,
     source: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
-    """What a layer adds is left pending: the sum is the next norm's operator."""
+    """Add a layer whose last sum is left pending: it is the next norm's operator."""
     writer.enter(f"{path}.input_layernorm", "Norm")
     normed, state = writer.summed_and_normed(f"{path}.input_layernorm", state, pending)
     mixed = _mixed(writer, layer.mixer, path, normed, bias)
@@ -281,7 +281,7 @@ def _routed(writer: StepWriter, experts: Experts, path: str, state: Tensor) -> T
 
 
 def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scores: Tensor) -> Tensor:
-    """The experts' products, in one operator."""
+    """Return the experts' products, in one operator."""
     rows, hidden = shape_of(flat)
     count, inner = experts.count, writer.share(experts.expert.inner)
     first = inner * (2 if experts.expert.gated else 1)
@@ -342,7 +342,7 @@ _ZEROS_AT = 9
 
 
 def _encoded(writer: StepWriter, encoder: Encoder, *, every_layer: bool) -> Tensor:
-    """The source's states."""
+    """Return the source's states."""
     model, sizes = writer.model, writer.sizes
     writer.enter("model.encoder", "Encoder")
     if encoder.stem_channels:
@@ -393,7 +393,7 @@ def _stem(writer: StepWriter, encoder: Encoder) -> Tensor:
 
 
 def _relative(writer: StepWriter, path: str, layers: Sequence[Layer], buckets: int, keys: int) -> Tensor | None:
-    """The bias that relative positions add to all scores, one for all layers; None without."""
+    """Return the bias that relative positions add to all scores, one for all layers; None without."""
     if not buckets:
         return None
     writer.enter(f"{path}.relative_attention_bias", "Embedding")

@@ -101,7 +101,7 @@ def _projected(
 
 
 def _normed(writer: StepWriter, attention: Attention, name: str, part: Tensor) -> Tensor:
-    """Queries or keys normed, head by head or over all heads at once."""
+    """Return queries or keys normed, head by head or over all heads at once."""
     if attention.wide_norms:
         return writer.normed(name, part)
     batch, tokens, width = shape_of(part)
@@ -171,7 +171,7 @@ def crossed(
 
 
 def selected(writer: StepWriter, mixer: StateSpace, path: str, state: Tensor) -> Tensor:
-    """A selective state space: convolution, steps that follow from the input, and the scan."""
+    """Return a selective state space: convolution, steps that follow from the input, and the scan."""
     inner, size = writer.share(mixer.inner), mixer.state
     if mixer.heads:
         # Mamba 2: gate, columns and steps from one product; what is written and read is convolved too.
@@ -241,7 +241,7 @@ def _remembered(writer: StepWriter, mixer: Recurrence, path: str, source: Tensor
 def _filtered(
     writer: StepWriter, path: str, source: Tensor, taps: int, *, bias: bool, stored: bool = True
 ) -> Tensor:
-    """A causal convolution of each channel, which keeps its last columns.
+    """Return a causal convolution of each channel, which keeps its last columns.
 
     ``stored`` says whether its weights count here.
     """
@@ -265,7 +265,7 @@ def _filtered(
 def _scanned(
     writer: StepWriter, path: str, step: Tensor, moves: tuple[Tensor, Tensor], rates: Tensor, source: Tensor
 ) -> Tensor:
-    """The scan: of one token its operators; of many one pass over what it reads, as fused kernels make it.
+    """Return scan: of one token its operators; of many one pass over what it reads, as fused kernels make it.
 
     ``step`` holds the step sizes of each channel, ``moves`` what is written to the state and what is read of
     it, ``rates`` the decay of each channel and element, or of each head.
@@ -366,7 +366,7 @@ def _absorbed(
     query: Tensor,
     cache: Tensor,
 ) -> Tensor:
-    """The key's projection is taken to the query's side: all heads then read one latent as key and value.
+    """Move the key's projection to the query's side: all heads then read one latent as key and value.
 
     A product with the whole cache also sums what of it is no value (64 columns of 576), which saves a copy.
     """
@@ -388,7 +388,7 @@ def _absorbed(
 
 
 def _per_head(writer: StepWriter, state: Tensor, name: str, outer: int) -> Tensor:
-    """A product of its own for each head; (batch, heads, inner) to (batch, heads, outer)."""
+    """Return a product of its own for each head; (batch, heads, inner) to (batch, heads, outer)."""
     batch, heads, inner = shape_of(state)
     turned = writer.op("Transpose", [state], (heads, batch, inner), perm=(1, 0, 2))
     made = writer.op("MatMul", [turned, writer.weight(name, (heads, inner, outer))], (heads, batch, outer))

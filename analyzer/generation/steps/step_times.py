@@ -71,7 +71,7 @@ def prepared_step(
 
 
 def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
-    """What a session executes of a step."""
+    """Return the executed groups of a step."""
     simplified = simplify(made.graph)
     if not cuda:
         return predicted_groups(made.graph, "cpu", simplified=simplified)
@@ -173,7 +173,7 @@ _HALF = 2
 
 
 def _exchanged(exchange: Exchange | None, sizes: StepSizes, gpu: Device, *, in_graph: bool) -> Figure:
-    """The sums after each attention and each feed-forward part, and the logits gathered in the end."""
+    """Return the sums after each attention and each feed-forward part, and the logits gathered in the end."""
     peer = peer_link(gpu) if sizes.width > 1 else None
     if peer is None or exchange is None:
         return _NOTHING

@@ -54,7 +54,7 @@ class StepWriter:
         self._module, self._class = module, kind
 
     def graph(self) -> tuple[Graph, tuple[int, ...]]:
-        """What was written, and how many operators of the model each stands for."""
+        """Return the written graph, and how many operators of the model each node stands for."""
         graph = Graph(
             name=self.model.name,
             nodes=tuple(self._nodes),
@@ -80,7 +80,7 @@ class StepWriter:
         dtype: DType | None = None,
         **attributes: Any,
     ) -> Tensor:
-        """Adds an operator; what it writes first.
+        """Add an operator; what it writes first.
 
         ``shape`` and ``dtype`` are those of its first result; no shape where ``more`` holds all results.
         """
@@ -109,7 +109,7 @@ class StepWriter:
     def microsoft(
         self, op_type: str, inputs: Sequence[Tensor | None], shape: Sequence[int], **rest: Any
     ) -> Tensor:
-        """An operator of ONNX Runtime's own."""
+        """Return an operator of ONNX Runtime's own."""
         return self.op(op_type, inputs, shape, domain=MICROSOFT, **rest)
 
     def add(self, one: Tensor, other: Tensor) -> Tensor:
@@ -117,17 +117,17 @@ class StepWriter:
         return self.op("Add", [one, other], shape_of(one))
 
     def reshape(self, state: Tensor, *shape: int) -> Tensor:
-        """The same elements in another shape."""
+        """Return the same elements in another shape."""
         return self.op("Reshape", [state, self.sizes_of(*shape)], shape, dtype=state.dtype)
 
     def cast(self, state: Tensor, dtype: DType) -> Tensor:
-        """The same numbers in another type; itself where it has that type."""
+        """Return the same numbers in another type; itself where it has that type."""
         if state.dtype == dtype:
             return state
         return self.op("Cast", [state], shape_of(state), dtype=dtype, to=dtype.onnx)
 
     def columns(self, state: Tensor, first: int, last: int) -> Tensor:
-        """Some of the last axis."""
+        """Return a slice of the last axis."""
         bounds = [self.literal(f"at_{at}", (1,), np.array([at])) for at in (first, last, -1)]
         return self.op("Slice", [state, *bounds], (*shape_of(state)[:-1], last - first), dtype=state.dtype)
 
@@ -170,7 +170,7 @@ class StepWriter:
         return total
 
     def scaled_by(self, name: str, elements: int, state: Tensor) -> Tensor:
-        """The state times one of so many stored numbers: weights of which only the number is known."""
+        """Return the state times one of so many stored numbers: weights of which only the number is known."""
         if not elements:
             return state
         first = self.literal("at_first", (1,), np.array([0]))
@@ -178,7 +178,7 @@ class StepWriter:
         return self.op("Mul", [state, one], shape_of(state))
 
     def activated(self, activation: str, state: Tensor) -> Tensor:
-        """An activation: what ONNX Runtime has one kernel for."""
+        """Return an activation: what ONNX Runtime has one kernel for."""
         if activation in ("Silu", "QuickGelu"):
             alpha = 1.0 if activation == "Silu" else 1.702
             return self.microsoft("QuickGelu", [state], shape_of(state), alpha=alpha)
@@ -256,7 +256,7 @@ class StepWriter:
         return (scales, self.weight(f"{name}.zero_points", (*lead, packed), "uint8"))
 
     def normed(self, name: str, state: Tensor, *, rms: bool | None = None, bias: bool | None = None) -> Tensor:
-        """The norm of the last axis.
+        """Return the norm of the last axis.
 
         ``rms`` and ``bias`` are None for those of the model's norms.
         """
@@ -266,7 +266,7 @@ class StepWriter:
         return self.op(op_type, inputs, shape_of(state), axis=-1)
 
     def summed_and_normed(self, name: str, state: Tensor, pending: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The norm of a state with what is pending on it, and their sum: one operator."""
+        """Return the norm of a state with what is pending on it, and their sum: one operator."""
         if pending is None:
             return self.normed(name, state), state
         rms = self.model.norm == "rms"
@@ -285,7 +285,7 @@ class StepWriter:
     # Tensors.
 
     def rows(self, width: int) -> tuple[int, int, int]:
-        """The shape of a state of all new tokens."""
+        """Return the shape of a state of all new tokens."""
         return (self.sizes.batch, self.sizes.tokens, width)
 
     def share(self, size: int) -> int:
@@ -293,7 +293,7 @@ class StepWriter:
         return ceil(size / self.sizes.width)
 
     def tensor(self, shape: Sequence[int], dtype: DType) -> Tensor:
-        """What an operator writes."""
+        """Return the tensor that an operator writes."""
         name = f"{self._module}.{len(self._nodes)}"
         # An operator may write several.
         while name in self._made:
@@ -302,15 +302,15 @@ class StepWriter:
         return Tensor(name=name, shape=tuple(shape), dtype=dtype)
 
     def weight(self, name: str, shape: tuple[int, ...], dtype: str = "") -> Tensor:
-        """A weight; the same one where its name is known."""
+        """Return a weight; the same one where its name is known."""
         return self._store(name, shape, DTYPES[dtype] if dtype else self.floats, None)
 
     def literal(self, name: str, shape: tuple[int, ...], value: Any, dtype: str = "int64") -> Tensor:
-        """A constant that is no weight."""
+        """Return a constant that is no weight."""
         return self._store(name, shape, DTYPES[dtype], value)
 
     def sizes_of(self, *sizes: int) -> Tensor:
-        """A shape, as operators take it."""
+        """Return a shape, as operators take it."""
         return self.literal("shape_" + "_".join(map(str, sizes)), (len(sizes),), np.array(sizes, np.int64))
 
     def _store(self, name: str, shape: tuple[int, ...], dtype: DType, value: Any) -> Tensor:
@@ -321,7 +321,7 @@ class StepWriter:
         return self._stored[name]
 
     def given(self, name: str, shape: tuple[int, ...], dtype: str) -> Tensor:
-        """An input; the same one where its name is known."""
+        """Return an input; the same one where its name is known."""
         if name not in self._inputs:
             self._inputs[name] = Tensor(name=name, shape=shape, dtype=DTYPES[dtype])
         return self._inputs[name]
@@ -349,11 +349,11 @@ class StepWriter:
         return present
 
     def output(self, tensor: Tensor, *, first: bool = False) -> None:
-        """Gives the caller a tensor."""
+        """Make a tensor an output of the graph."""
         self._outputs.insert(0 if first else len(self._outputs), tensor)
 
     def renamed(self, tensor: Tensor, name: str) -> Tensor:
-        """The last operator's result under a name that users know."""
+        """Return the last operator's result under a name that users know."""
         named = replace(tensor, name=name)
         last = self._nodes[-1]
         outputs = tuple(named if output is tensor else output for output in last.outputs)

@@ -40,7 +40,7 @@ def to_graph(
     limits: Limits = DEFAULT_LIMITS,
     executable: bool = True,
 ) -> Graph:
-    """Makes the Graph of an ONNX model; the model is not changed.
+    """Make the Graph of an ONNX model; the model is not changed.
 
     Symbolic sizes of the inputs are bound by name (unnamed ones are called ``input[axis]``); what nothing
     binds is 1, which ``open_dimensions`` and ``notes`` tell. Model-local functions are inlined. ``Constant``
@@ -139,7 +139,7 @@ def shaped(ready: Normalized, *, executable: bool = True) -> Graph:
 
 
 def _forbidden(ready: Normalized) -> Iterator[str]:
-    """The nodes that no size of the open dimensions would make fit: ONNX Runtime infers so when it loads."""
+    """Yield nodes that no size of the open dimensions would make fit: ONNX Runtime infers so when it loads."""
     if ready.forbidden:
         errors = onnx_inference.strict_errors(ready.with_open_sizes())
         for _, name, op_type, reason in ready.forbidden:
@@ -148,7 +148,7 @@ def _forbidden(ready: Normalized) -> Iterator[str]:
 
 
 def _inferred(ready: Normalized) -> Graph:
-    """The graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
+    """Return graph with the types that ONNX's inference of the whole model finds; node by node what is left."""
     opsets = {(entry.domain or DEFAULT_DOMAIN): entry.version for entry in ready.model.opset_import}
     scope = Scope(opsets=opsets, ir_version=ready.model.ir_version, stated=ready.stated, limits=ready.limits)
     graph = scope.model_graph(ready, onnx_inference.infer_model(ready.with_weights()).graph)
@@ -157,7 +157,7 @@ def _inferred(ready: Normalized) -> Graph:
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without nodes whose outputs are all known values, and without nodes that nothing uses.
+    """Return the graph without nodes whose outputs are all known values, and without nodes that nothing uses.
 
     Values that went away with their node and are still read become initializers; indices are renumbered.
     """

@@ -97,7 +97,7 @@ def make_node(
 
 
 def renumbered(node: Node, index: int) -> Node:
-    """The same node at another position."""
+    """Return the same node at another position."""
     new: Any = _NodeDraft()
     for name in _NODE_FIELDS:
         setattr(new, name, getattr(node, name))
@@ -125,7 +125,7 @@ NOWHERE: NodeOrigin = ("", "", None, None)
 
 
 def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> NodeOrigin:
-    """Module, class, source line and phase of a node, as far as its metadata or its name tells them."""
+    """Return module, class, source line and phase of a node, as far as its metadata or name has them."""
     if not entries:
         return _from_name(name) if name.startswith("/") else NOWHERE
     properties = {}
@@ -149,7 +149,7 @@ def _source(properties: Mapping[str, str]) -> Source | None:
 
 @lru_cache(maxsize=4096)
 def _scoped(scopes: str, classes: str) -> tuple[str, str]:
-    """The innermost module of torch.onnx's scopes: the last entry but one.
+    """Return the innermost module of torch.onnx's scopes: the last entry but one.
 
     The last being the operator's own.
     """
@@ -161,7 +161,7 @@ def _scoped(scopes: str, classes: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=4096)
 def _from_name(name: str) -> NodeOrigin:
-    """The module path in a TorchScript export's name: ``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``."""
+    """Return the module path of a TorchScript name: ``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``."""
     # TorchScript repeats the whole path of a module in a container: "layer1" and then "layer1.0".
     path: list[str] = []
     for part in name.split("/")[1:-1]:
@@ -179,7 +179,7 @@ _TOO_LARGE = "a number of the graph is too large"
 
 
 def to_message(graph: Graph) -> bytes:
-    """The graph as bytes.
+    """Return the graph as bytes.
 
     Raises:
         GraphError: A number of it has over 64 bits.
@@ -193,7 +193,7 @@ def to_message(graph: Graph) -> bytes:
 
 
 def from_message(message: bytes) -> Graph:
-    """The graph that ``to_message`` wrote.
+    """Return the graph that ``to_message`` wrote.
 
     Raises:
         ValueError: The bytes hold none.

@@ -52,7 +52,7 @@ def fold(
     *,
     most: int = SMALL,
 ) -> tuple[Array, ...] | None:
-    """The outputs of an operator of the default domain all of whose inputs are known.
+    """Return the outputs of an operator of the default domain all of whose inputs are known.
 
     None if they stay unknown: the operator is not on the list, it reads texts, or its result is large.
     Without ``proto`` NumPy's functions alone compute.
@@ -81,7 +81,7 @@ def fold(
 
 
 def dtype_of(array: Array) -> DType:
-    """The element type of a folded value."""
+    """Return the element type of a folded value."""
     import onnx
 
     try:

@@ -238,7 +238,7 @@ class SizeSearch:
             yield self._best | dict.fromkeys(free or self._best, size)
 
     def _reached(self, sizes: Mapping[str, int]) -> int:
-        """The node at which the graph stops to fit."""
+        """Return the node at which the graph stops to fit."""
         if self._nodes_left < 0:
             return -1
         try:
@@ -261,7 +261,7 @@ def is_symbol(name: str) -> bool:
 
 
 def symbols(name: str) -> set[str]:
-    """The names in an expression; none where it is no expression."""
+    """Return the names in an expression; none where it is no expression."""
     try:
         return {node.id for node in ast.walk(_parsed(name)) if isinstance(node, ast.Name)}
     except (SyntaxError, ValueError):
@@ -278,7 +278,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def evaluate(expression: str, sizes: Mapping[str, int]) -> int | None:
-    """The value of a size such as ``12*batch + 1``.
+    """Return the value of a size such as ``12*batch + 1``.
 
     None where a name in it is not bound or it is no sum or product.
     """

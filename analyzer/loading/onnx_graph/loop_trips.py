@@ -230,7 +230,7 @@ def _inserted(before: TensorSequence, tensor: Tensor | None, count: int | None =
 
 
 def _of_states(call: Node, names: Names, known: Mapping[str, TensorSequence]) -> dict[str, TensorSequence]:
-    """The sequences into which each pass of a loop puts one tensor more."""
+    """Return the sequences into which each pass of a loop puts one tensor more."""
     body = call.graphs["body"]
     count = int(call.trips.count) if call.trips is not None and call.trips.exact else None
     states: dict[str, TensorSequence] = {}
@@ -248,7 +248,7 @@ def _of_states(call: Node, names: Names, known: Mapping[str, TensorSequence]) ->
 
 
 def _joined(joined: TensorSequence, attributes: Mapping[str, Any]) -> Type | None:
-    """What ConcatFromSequence makes of a sequence."""
+    """Return the type of ConcatFromSequence on a sequence."""
     dtype, shape = joined.element
     if shape is None:
         return None

@@ -158,7 +158,7 @@ def _refused(node: Node, demands: _Demands, types: Sequence[str]) -> Iterator[st
 
 
 def _body_types(node: Node) -> Iterator[str]:
-    """What of the types that bodies give ONNX's inference refuses (onnx/defs/controlflow)."""
+    """Yield types of bodies that ONNX's inference refuses (onnx/defs/controlflow)."""
     given: Sequence[Tensor | None]
     wanted: Sequence[Tensor | None]
     if node.op_type == "If" and len(node.graphs) == 2:
@@ -250,7 +250,7 @@ def check_texts(model: onnx.ModelProto, subject: str) -> None:
 
 
 def _texts_of(nodes: Iterable[onnx.NodeProto], graphs: list[onnx.GraphProto]) -> Iterator[object]:
-    """The texts of nodes and their attributes; bodies are added to ``graphs``."""
+    """Yield the texts of nodes and their attributes; bodies are added to ``graphs``."""
     for node in nodes:
         yield from (node.name, node.op_type, node.domain, node.overload)
         yield from node.input
@@ -494,7 +494,7 @@ def _body(
 
 
 def _expanded(whole: _Body, bodies: Mapping[FunctionKey, _Body], subject: str) -> _Body:
-    """The model with its functions put in; each function is added up once, after those that it calls."""
+    """Return the model with its functions put in; each function is added up once, after those that it calls."""
     done: dict[FunctionKey, _Body] = {}
     try:
         for key in TopologicalSorter({key: body.calls for key, body in bodies.items()}).static_order():

@@ -186,7 +186,7 @@ def normalized(
     assumed: Mapping[str, int] = NO_ATTRIBUTES,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Normalized:
-    """A copy ready to be read, without the data of large weights, and what was assumed.
+    """Return a copy ready to be read, without the data of large weights, and what was assumed.
 
     Raises:
         GraphError: The graph has a cycle, reads what nothing writes, or has a node that cannot be.
@@ -223,7 +223,7 @@ def normalized(
 
 
 def rows_of(graph: onnx.GraphProto) -> list[Row]:
-    """A graph's nodes, read."""
+    """Return a graph's nodes, read."""
     return [
         (node, node.name, node.op_type, node.domain or DEFAULT_DOMAIN, node.input[:], node.output[:])
         for node in graph.node
@@ -231,7 +231,7 @@ def rows_of(graph: onnx.GraphProto) -> list[Row]:
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without texts and training; it has no initializers, or all of them, large ones without data."""
+    """Return a copy without texts and training: with no initializers, or with all, large ones without data."""
     import onnx
 
     copy = onnx.ModelProto()
@@ -382,7 +382,7 @@ def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
 
 
 def dangling(node: onnx.NodeProto, name: str) -> GraphError:
-    """The error for a node that reads what nothing writes."""
+    """Return the error for a node that reads what nothing writes."""
     return GraphError(
         f"node '{node.name}' ({node.op_type}) reads '{name}', which nothing writes",
         hint="export the model again",
@@ -413,7 +413,7 @@ def _open_dimensions(
 
 
 def _checked_size(name: str, size: SupportsIndex) -> int:
-    """A binding as a number."""
+    """Return a binding as a number."""
     if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 0:
         raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 0")
     return operator.index(size)

@@ -37,7 +37,7 @@ _HINT_DAMAGED = "check that the file was copied whole and is an ONNX model"
 
 
 def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
-    """Reads an ONNX file without its weights; external data beside it is neither needed nor read.
+    """Read an ONNX file without its weights; external data beside it is neither needed nor read.
 
     Returns:
         The model; initializers over 16 KiB have no data (``data_location`` is ``EXTERNAL``).
@@ -62,7 +62,7 @@ def read_model(path: str | os.PathLike[str]) -> onnx.ModelProto:
 
 
 def check_versions(model: onnx.ModelProto, name: str) -> None:
-    """Raises ModelError where the installed onnx does not know the model's IR or opset version."""
+    """Raise ModelError where the installed onnx does not know the model's IR or opset version."""
     import onnx
 
     if model.ir_version > onnx.IR_VERSION:
@@ -142,7 +142,7 @@ class WireError(ValueError):
 
 
 def without_weights(buffer: Buffer, *, keep_bytes: int, large_node: int = LARGE_NODE) -> bytes:
-    """Copies a serialised ModelProto, leaving out the data of large initializers and of large trees.
+    """Copy a serialised ModelProto, leaving out the data of large initializers and of large trees.
 
     Args:
         buffer: The whole file.
@@ -180,7 +180,7 @@ def _graph(buffer: Buffer, first: int, last: int, keep_bytes: int, large_node: i
 
 
 def _with_sums(buffer: Buffer, first: int, last: int) -> bytes | None:
-    """A large ensemble of trees with the sums of its lists in their place; None of another node."""
+    """Return a large ensemble of trees with the sums of its lists in their place; None of another node."""
     fields = list(_fields(buffer, first, last))
     kind = next((buffer[body:end] for field, _, body, end in fields if field == OPERATOR_OF_NODE), b"")
     if kind not in ENSEMBLES:
@@ -211,7 +211,7 @@ def _tensor(buffer: Buffer, first: int, last: int) -> bytes:
 
 
 def _fields(buffer: Buffer, first: int, last: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields (field number, start of the key, start of the body, end) of each field between two offsets."""
+    """Yield (field number, start of the key, start of the body, end) of each field between two offsets."""
     position = first
     while position < last:
         start = position
@@ -282,7 +282,7 @@ class Stored(NamedTuple):
 
 
 def tree_sums(attributes: Mapping[str, Stored]) -> bytes | None:
-    """An attribute, serialised, with the sums of an ensemble; None where its lists are of another form."""
+    """Return attribute, serialised, with the sums of an ensemble; None where its lists are of another form."""
     try:
         sums = _sums(attributes)
     except (KeyError, ValueError, IndexError):

@@ -116,7 +116,7 @@ class Scope:
         self.budget: _ValueBudget = _ValueBudget(limits.folded) if outer is None else outer.budget
 
     def model_graph(self, ready: Normalized, inferred: onnx.GraphProto) -> Graph:
-        """Makes the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
+        """Make the Graph of a model; ``inferred`` is its graph with the types that C++ found."""
         graph = self._graph(
             ready.model.graph,
             ready.initializers,
@@ -130,7 +130,7 @@ class Scope:
         return graph
 
     def subgraph(self, proto: onnx.GraphProto, inferred: onnx.GraphProto, fed_types: Sequence[Type]) -> Graph:
-        """Makes the Graph of a body from the types of what is fed to it; ``inferred`` as for the model's."""
+        """Make the Graph of a body from the types of what is fed to it; ``inferred`` as for the model's."""
         rows = rows_of(proto)
         origins = [origin(row[1], row[0].metadata_props) for row in rows]
         return self._graph(proto, proto.initializer, (rows, origins, inferred), fed_types)
@@ -171,7 +171,7 @@ class Scope:
         initializers: Sequence[onnx.TensorProto],
         types: Sequence[Type] | None = None,
     ) -> tuple[Tensor, ...]:
-        """Reads the initializers and gives the inputs that are not among them."""
+        """Read the initializers and gives the inputs that are not among them."""
         for stored in initializers:
             self._initializer(stored.name, stored, stored.dims, stored.data_type)
         for sparse in proto.sparse_initializer:
@@ -198,7 +198,7 @@ class Scope:
     def _nodes(
         self, rows: Sequence[Row], origins: Sequence[NodeOrigin], inferred: onnx.GraphProto
     ) -> list[Node]:
-        """The hot loop of loading: what most nodes do not need is not done for them."""
+        """Return the hot loop of loading: what most nodes do not need is not done for them."""
         nodes = self._nodes_made
         tensors, outside, opsets = self.tensors, self._outside, self.opsets
         inputs: tuple[Tensor | None, ...] = ()
@@ -256,7 +256,7 @@ class Scope:
         inputs: Sequence[Tensor | None],
         writes: Sequence[str],
     ) -> tuple[Tensor | None, ...] | None:
-        """The one output of a node whose type is known and whose value cannot be; None for any other node."""
+        """Return the one output of a node whose type is known and whose value cannot be; else None."""
         if len(writes) != 1 or op_type in _EVALUATED:
             return None
         name = writes[0]
@@ -273,7 +273,7 @@ class Scope:
         return (tensor,)
 
     def find(self, name: str) -> Tensor | None:
-        """The tensor of this name in this graph or one around it."""
+        """Return the tensor of this name in this graph or one around it."""
         scope: Scope | None = self
         while scope is not None:
             tensor = scope.tensors.get(name)
@@ -283,7 +283,7 @@ class Scope:
         return None
 
     def _filled(self, name: str, *, own: bool = False) -> Type:
-        """The type of a tensor, with what the file states where nothing else tells it; ``own`` as for it."""
+        """Return type of a tensor, with what the file states where nothing else tells it; ``own`` as for it."""
         kind = self.types.get(name) or UNKNOWN_TYPE
         if own or onnx_inference.is_open(kind):
             kind = self.types[name] = self.stated.filled(name, kind, own=own)
@@ -457,7 +457,7 @@ class Scope:
         inputs: tuple[Tensor | None, ...],
         attributes: Mapping[str, Any],
     ) -> Graph:
-        """A body with the types of what is fed to it; a loop's state whose shape changes is left open."""
+        """Return body with the types of what is fed to it; a loop's state whose shape changes is left open."""
         declared_only = body_inputs(proto, body, inputs, attributes)
         inner = self._inner(body)
         graph = inner.subgraph(body, inferred, declared_only)

@@ -25,7 +25,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 def parameters_of(builder: Callable[..., object]) -> list[inspect.Parameter]:
-    """The parameters that have names; none of what Python cannot look into."""
+    """Return the parameters that have names; none of what Python cannot look into."""
     return [item for item in _all_parameters(builder) or () if item.kind not in _OF_ANY]
 
 
@@ -62,7 +62,7 @@ def _value(reference: Reference, argument: Argument, module: ModuleType) -> obje
 
 
 def _evaluated(node: ast.expr, reference: Reference, module: ModuleType) -> Any:
-    """What literals and calls of the file's own names give; ``expression`` let nothing else pass."""
+    """Evaluate literals and calls of the file's own names; ``expression`` let nothing else pass."""
 
     def each(nodes: Sequence[ast.expr | None]) -> list[Any]:
         return [_evaluated(item, reference, module) for item in nodes if item is not None]
@@ -107,7 +107,7 @@ def _is_own(value: object, module: ModuleType) -> bool:
 
 
 def called_with(builder: Callable[..., object], values: Sequence[tuple[str | None, object]]) -> object:
-    """What it gives, called with these arguments; a dict for a dataclass is one of its objects.
+    """Return its result with these arguments; a dict for a dataclass is one of its objects.
 
     Raises:
         ModelError: A dict has what its dataclass has not.
@@ -242,7 +242,7 @@ def _all_parameters(builder: Callable[..., object]) -> list[inspect.Parameter] |
 def _built_by_annotation(
     module: ModuleType, builder: Callable[..., object], parameter: str, depth: int = 0
 ) -> str | None:
-    """A call of the file's class that a parameter is annotated with, and what that needs; None without one."""
+    """Return a call of the class in a parameter's annotation, and its needs; None without one."""
     kind = _own_class(_annotations_of(builder).get(parameter), module)
     if kind is None or depth == _DEEPEST:
         return None
@@ -253,7 +253,7 @@ def _built_by_annotation(
 
 
 def _annotations_of(builder: Callable[..., object]) -> Mapping[str, Any]:
-    """The types of its parameters; empty where they name what is not there."""
+    """Return the types of its parameters; empty where they name what is not there."""
     try:
         if isinstance(builder, type) and not dataclasses.is_dataclass(builder):
             return typing.get_type_hints(builder.__init__)  # type: ignore[misc]  # of a class, not of an object
@@ -263,14 +263,14 @@ def _annotations_of(builder: Callable[..., object]) -> Mapping[str, Any]:
 
 
 def _dataclass_in(annotation: object) -> type | None:
-    """The one dataclass that an annotation names, ``X | None`` too."""
+    """Return the one dataclass that an annotation names, ``X | None`` too."""
     named = (annotation, *typing.get_args(annotation))
     kinds = {item for item in named if isinstance(item, type) and dataclasses.is_dataclass(item)}
     return kinds.pop() if len(kinds) == 1 and typing.get_origin(annotation) not in (list, tuple, dict) else None
 
 
 def _own_class(annotation: object, module: ModuleType) -> type | None:
-    """The class by its name in the file: a dataclass, or one that the file defines."""
+    """Return the class by its name in the file: a dataclass, or one that the file defines."""
     found = _dataclass_in(annotation) or annotation
     if not isinstance(found, type) or issubclass(found, enum.Enum):
         return None

@@ -90,7 +90,7 @@ class ExampleInputs:
 
 
 def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:
-    """The example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
+    """Return the example inputs of a Python model, in the contract's order: ``--input``, the file, inferred.
 
     Raises:
         InputError: None of the three works, or an input is a packed sequence, whose rows are not the batch.
@@ -141,7 +141,7 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
 
 
 def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
-    """What was assumed of the inputs of a configuration."""
+    """Return the assumptions about inputs of a configuration."""
     return tuple(
         InputSpec(
             name=name,
@@ -177,7 +177,7 @@ def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
 
 
 def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
-    """Calls a model with lazy layers once, which gives them their sizes."""
+    """Call a model with lazy layers once, which gives them their sizes."""
     import torch
     from torch.nn.parameter import is_lazy
 
@@ -191,7 +191,7 @@ def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:
 
 
 def tensor_names(user: UserModel, inputs: ExampleInputs) -> list[str]:
-    """A name for each tensor of the inputs, in the order of ``flatten``: its parameter and the way into it."""
+    """Return a name for each input tensor, in the order of ``flatten``: its parameter and the path into it."""
     parameters = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
     positional = [*parameters, *(f"input_{i}" for i in range(len(parameters), len(inputs.arguments)))]
     # A leaf's way begins with 0 for arguments or 1 for keywords, then the argument's position or name.
@@ -212,7 +212,7 @@ def _is_tensor(value: object) -> TypeGuard[Tensor]:
 
 
 def arguments_and_keywords(user: UserModel, offered: Tree) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What is offered as arguments and keywords; a dict or list that can only be one argument stays whole."""
+    """Return offered inputs as arguments and keywords; a dict or list that is one argument stays whole."""
     parameters = forward_parameters(user)
     if isinstance(offered, Mapping):
         keywords = {item.name for item in parameters if item.kind not in _POSITIONAL_ONLY}
@@ -279,7 +279,7 @@ def _is_sequence_first(user: UserModel, inputs: ExampleInputs) -> bool:
 def _with_values(
     arguments: tuple[Any, ...], keywords: Mapping[str, Any], batch: int | None, *, axis: int = 0
 ) -> ExampleInputs:
-    """Inputs that are there as values: those with as many rows on an axis as the first follow the batch.
+    """Return inputs that are there as values: those with as many rows on an axis as the first follow the batch.
 
     Raises:
         InputError: No tensor has rows.
@@ -300,7 +300,7 @@ def _with_values(
 
 
 def _rows(leaves: Sequence[Any], axis: int = 0) -> int:
-    """The size of this axis of the first tensor that has it.
+    """Return the size of this axis of the first tensor that has it.
 
     Raises:
         InputError: There is none.
@@ -320,7 +320,7 @@ def _takes_batch(offered: object) -> bool:
 
 
 def _leaves_of_one_more(user: UserModel, batch: int) -> list[Any] | None:
-    """What the file gives for one row more, without allocating anything.
+    """Return the file's inputs for one row more, without allocating anything.
 
     None where the function is not safe on the meta device.
     """
@@ -335,7 +335,7 @@ def _shapes(leaves: Sequence[Any]) -> list[Any]:
 
 
 def _default_batch(function: Callable[..., object]) -> int | None:
-    """The batch at which ``example_inputs`` was called where none was asked for; None where it takes none."""
+    """Return batch at that ``example_inputs`` was called where none was asked for; None where it takes none."""
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None or first.kind in _VARIADIC:
         return None
@@ -396,7 +396,7 @@ def _rebatched(
 
 
 def forward_parameters(user: UserModel) -> list[inspect.Parameter]:
-    """The parameters of the model's ``forward``; of a compiled one, what its schema says."""
+    """Return the parameters of the model's ``forward``; of a compiled one, what its schema says."""
     schema = getattr(user.model.forward, "schema", None)
     if schema is None:
         return list(inspect.signature(user.model.forward).parameters.values())
@@ -455,7 +455,7 @@ def _as_long_as_given(item: InferredInput, given: Sequence[InputSpec]) -> Inferr
 def _called_with(
     user: UserModel, specs: Sequence[InputSpec], batch: int, origin: InputsOrigin
 ) -> ExampleInputs:
-    """A call with what these say."""
+    """Return a call with what these say."""
     import torch
 
     parameters = forward_parameters(user)
@@ -606,7 +606,7 @@ def _solved(
 
 
 def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
-    """What a forward call raises, None if it does not.
+    """Return what a forward call raises, None if it does not.
 
     Raises:
         AnalyzerError: It fails with any inputs.

@@ -366,7 +366,7 @@ def _arguments_of(frame: FrameType) -> tuple[tuple[Any, ...] | None, dict[str, A
 
 
 def _name_of(module: Module, frame: FrameType | None) -> str:
-    """The variable of a frame that holds a module, else the name of its class."""
+    """Return the variable of a frame that holds a module, else the name of its class."""
     for variables in (frame.f_locals, frame.f_globals) if frame is not None else ():
         for name, value in list(variables.items()):
             if value is module and name.isidentifier() and name != "self":
@@ -375,7 +375,7 @@ def _name_of(module: Module, frame: FrameType | None) -> str:
 
 
 def _detached(leaf: Any) -> Any:
-    """A tensor that needs no gradient; of one that is but traced, zeros in its place."""
+    """Return a tensor that needs no gradient; of one that is but traced, zeros in its place."""
     import torch
 
     if not isinstance(leaf, torch.Tensor):

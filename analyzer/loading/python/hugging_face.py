@@ -65,7 +65,7 @@ class Configured:
 
 
 def configured(reference: Reference) -> Configured:
-    """The model that a configuration describes, and inputs for it.
+    """Return the model that a configuration describes, and inputs for it.
 
     Args:
         reference: Of a configuration; the default device is where the model is built.
@@ -140,7 +140,7 @@ def _unknown(reference: Reference, kind: object, name: str | None, has_code: boo
 
 
 def _plain(values: Mapping[str, Any], kept: type | None) -> dict[str, Any]:
-    """The values that say what shape the model has, those of its parts too."""
+    """Return the values that say what shape the model has, those of its parts too."""
     # Any other key becomes an attribute of the object: none may hide one of its methods.
     return {
         key: _plain(value, None) | _kind(value) if isinstance(value, Mapping) else value
@@ -158,7 +158,7 @@ Inputs = dict[str, "torch.Tensor"]
 
 
 def _example_inputs(reference: Reference, model: Any) -> Callable[[int], Inputs] | None:
-    """Inputs by the model's main one; None where its first layers must tell their sizes."""
+    """Return inputs by the model's main one; None where its first layers must tell their sizes."""
     config, taken = model.config, signature(model.forward).parameters
     main = model.main_input_name
     vision = getattr(config, "vision_config", config)
@@ -188,7 +188,7 @@ def _example_inputs(reference: Reference, model: Any) -> Callable[[int], Inputs]
 
 
 def _assumed(values: Mapping[str, Any], model: Any) -> Mapping[str, tuple[int, int] | None]:
-    """The inputs whose sizes the file leaves open, with their smallest and largest value."""
+    """Return the inputs whose sizes the file leaves open, with their smallest and largest value."""
     config, main = model.config, model.main_input_name
     assumed: dict[str, tuple[int, int] | None] = {}
     if main == "input_ids":
@@ -239,7 +239,7 @@ def _image(config: Any) -> tuple[int, ...] | None:
 
 
 def _sound(reference: Reference, config: Any, main: str) -> tuple[int, ...]:
-    """A spectrogram whose sizes are told, else a second of samples."""
+    """Return a spectrogram whose sizes are told, else a second of samples."""
     told = _spectrogram(config, main)
     if told is not None:
         return told
@@ -298,7 +298,7 @@ LIBRARIES: Mapping[str, ModelLibrary] = {
 
 
 def library_builder(reference: Reference, module: ModuleType) -> Callable[..., object] | None:
-    """What builds the named model of a library; None where the reference names something else.
+    """Return what builds the named model of a library; None where the reference names something else.
 
     Raises:
         ModelError: The library has no model of that name.
@@ -317,7 +317,7 @@ def library_builder(reference: Reference, module: ModuleType) -> Callable[..., o
 
 
 def inputs_of_library(reference: Reference, model: Module) -> Callable[..., object] | None:
-    """A function ``example_inputs`` for a model that says which images it takes; None for any other."""
+    """Return a function ``example_inputs`` for a model that says which images it takes; None for any other."""
     # Of timm's models; what they were built with goes before what their weights were trained for.
     facts = getattr(model, "pretrained_cfg", None) or getattr(model, "default_cfg", None)
     size = facts.get("input_size") if isinstance(facts, Mapping) else None

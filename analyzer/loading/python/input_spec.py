@@ -39,7 +39,7 @@ def register_containers(arguments: Tree, keywords: Tree) -> None:
 
 
 def marks_in_form(spec: TreeSpec, marks: Iterator[object]) -> Tree:
-    """Marks for the leaves in the form in which ``torch.export`` takes them: an object's as a list."""
+    """Mark for the leaves in the form in which ``torch.export`` takes them: an object's as a list."""
     if spec.is_leaf():
         return next(marks)
     return rebuilt(spec, [marks_in_form(child, marks) for child in spec.children()])
@@ -86,7 +86,7 @@ def _unflatten_object(items: Iterable[object], remainder: _Remainder) -> object:
 
 
 def attributes(value: object) -> dict[str, object]:
-    """The attributes of an object, with a dictionary or with slots."""
+    """Return the attributes of an object, with a dictionary or with slots."""
     if hasattr(value, "__dict__"):
         return dict(vars(value))
     names = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
@@ -181,7 +181,7 @@ class InputSpec:
     word: str | None = None
 
     def sizes(self, batch: int) -> tuple[int, ...]:
-        """The shape at this batch."""
+        """Return the shape at this batch."""
         return tuple(batch if size is None else size for size in self.shape)
 
     @property
@@ -203,7 +203,7 @@ class InputSpec:
 
 
 def parse_input(text: str) -> InputSpec:
-    """Reads one ``--input``.
+    """Read one ``--input``.
 
     Raises:
         UsageError: It is not NAME=SHAPE[:DTYPE][=VALUES], the type is no ONNX tensor type or cannot hold the
@@ -311,12 +311,12 @@ _STEP = re.compile(r"[^.\[\]'\"]+")
 
 
 def steps_of(name: str) -> tuple[str, ...]:
-    """The parameter, and the keys or positions behind it: of ``batch.tags`` and ``batch['tags']`` the same."""
+    """Return the parameter and the keys behind it: alike for ``batch.tags`` and ``batch['tags']``."""
     return tuple(_STEP.findall(name)) or (name,)
 
 
 def parameter_of(name: str) -> str:
-    """The parameter of ``forward`` to which an input belongs."""
+    """Return the parameter of ``forward`` to which an input belongs."""
     return steps_of(name)[0]
 
 
@@ -360,7 +360,7 @@ def _twice(name: str, part: str) -> InputError:
 
 
 def names_in_order(names: Iterable[str]) -> list[str]:
-    """These names in the order in which their values are found in what ``nested`` makes of them."""
+    """Return these names in the order of their values in the result of ``nested``."""
 
     def leaves(item: Any) -> list[str]:
         parts = item.values() if isinstance(item, dict) else item

@@ -100,7 +100,7 @@ def _instances(module: ModuleType) -> dict[str, Module | ExportedProgram]:
 
 
 def _variable(reference: Reference, module: ModuleType) -> ChosenModel | None:
-    """The variable that holds the model; None where the file's variables hold none.
+    """Return the variable that holds the model; None where the file's variables hold none.
 
     Raises:
         ModelError: They hold several, and nothing tells which is meant.
@@ -132,7 +132,7 @@ def _variable(reference: Reference, module: ModuleType) -> ChosenModel | None:
 
 
 def unwrapped(model: Module | ExportedProgram) -> Module:
-    """The module inside an exported program, ``torch.compile`` and PyTorch's wrappers for several devices."""
+    """Return the module inside an exported program, ``torch.compile`` or a wrapper for several devices."""
     from torch.export import ExportedProgram
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
@@ -159,7 +159,7 @@ def _models_in_variables(module: ModuleType) -> dict[str, Module]:
 
 
 def _kinds(variables: Mapping[str, Module]) -> list[dict[str, Module]]:
-    """The variables by what they hold: a copy has the class and the shapes of what it is a copy of."""
+    """Return the variables by what they hold: a copy has the class and the shapes of what it is a copy of."""
     kinds: dict[Any, dict[str, Module]] = {}
     for name, value in variables.items():
         kinds.setdefault((type(value), _shapes(value)), {})[name] = value
@@ -180,7 +180,7 @@ def _parameters(model: Module) -> set[int]:
 
 
 def _trained(module: ModuleType) -> set[int]:
-    """The parameters that the file's optimizers update."""
+    """Return the parameters that the file's optimizers update."""
     import torch
 
     return {
@@ -207,7 +207,7 @@ def _classes(module: ModuleType) -> list[type[Module]]:
 
 
 def _class(reference: Reference, module: ModuleType, inputs: Collection[str]) -> ChosenModel | None:
-    """The class that is the model; None where the file defines none.
+    """Return the class that is the model; None where the file defines none.
 
     Raises:
         ModelError: Several can be built, and nothing tells which is meant.
@@ -241,7 +241,7 @@ def _class(reference: Reference, module: ModuleType, inputs: Collection[str]) ->
 def _whole_models(
     module: ModuleType, classes: Sequence[type[Module]], inputs: Collection[str]
 ) -> list[type[Module]]:
-    """The classes that take these inputs, judge nothing and are no part of another such class."""
+    """Return the classes that take these inputs, judge nothing and are no part of another such class."""
     taking = [item for item in classes if _takes(item, inputs)] or list(classes)
     models = [item for item in taking if not item.__name__.endswith(_JUDGES)] or taking
     used = _names_used(module)

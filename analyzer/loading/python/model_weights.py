@@ -43,7 +43,7 @@ _WORTH_A_LOOK_BYTES = 2**20
 
 
 def parameter_sizes(parameters: Iterable[Tensor]) -> tuple[int, int]:
-    """The number of elements of these tensors, and their bytes."""
+    """Return the number of elements of these tensors, and their bytes."""
     tensors = list(parameters)
     elements = sum(tensor.numel() for tensor in tensors)
     return elements, sum(tensor.numel() * tensor.element_size() for tensor in tensors)

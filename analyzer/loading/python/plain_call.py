@@ -112,7 +112,7 @@ def first_rows(inputs: ExampleInputs) -> tuple[Sequence[Any], Mapping[str, Any]]
 
 
 def misfit(model: Module, error: BaseException) -> Misfit | None:
-    """The layer in which a call failed, where its width is what it fails for."""
+    """Return the layer in which a call failed, where its width is what it fails for."""
     from torch import nn
 
     inner: tuple[nn.Module, Sequence[Any]] | None = None
@@ -151,7 +151,7 @@ def beyond_table(error: BaseException) -> str:
 
 
 def given_width(user: UserModel, path: str, inputs: ExampleInputs) -> int | None:
-    """The width that a layer is given with these inputs; None where the call ends before it."""
+    """Return the width that a layer is given with these inputs; None where the call ends before it."""
     layer = user.model.get_submodule(path)
     width = _width_of(layer)
     found: list[int | None] = []
@@ -217,7 +217,7 @@ def _first_tensor(arguments: Sequence[Any]) -> Tensor | None:
 
 
 def _width_of(layer: Module) -> tuple[int, int, str] | None:
-    """The width that a layer of PyTorch takes, on which axis of its input, and what it is called there."""
+    """Return the width that a layer of PyTorch takes, on that axis of its input and what it is called there."""
     from torch import nn
 
     if isinstance(layer, nn.Linear):

@@ -70,7 +70,7 @@ def construction_lines() -> Iterator[None]:
 
 
 def built_at(model: Module) -> dict[str, tuple[str, int]]:
-    """The line that built each submodule, by dotted path; modules built elsewhere are absent."""
+    """Return the line that built each submodule, by dotted path; modules built elsewhere are absent."""
     lines = {}
     for path, module in model.named_modules(remove_duplicate=False):
         line = getattr(module, _ATTRIBUTE, None)
@@ -80,7 +80,7 @@ def built_at(model: Module) -> dict[str, tuple[str, int]]:
 
 
 def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -> tuple[str, int] | None:
-    """The user's line for one operator, as (absolute file, line number).
+    """Return the user's line for one operator, as (absolute file, line number).
 
     Args:
         trace: The exporter's stack trace, outermost frame first; may be empty.
@@ -103,29 +103,29 @@ def source_line(trace: str, module: str, built: Mapping[str, tuple[str, int]]) -
 
 
 def line_text(file: str, line: int) -> str:
-    """The text of a source line without its indentation, empty where the file cannot be read."""
+    """Return the text of a source line without its indentation, empty where the file cannot be read."""
     return linecache.getline(file, line).strip()
 
 
 def at_line(place: tuple[str, int] | None) -> str:
-    """A line of the user's as the end of a clause, `` (model.py:12: return x @ y)``; empty without one."""
+    """Return line of the user's as the end of a clause, `` (model.py:12: return x @ y)``; empty without one."""
     return f" ({shown_path(place[0])}:{place[1]}: {line_text(*place)})" if place else ""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, its class where it has none."""
+    """Return the first line of an error's message, its class where it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def statement(file: str, line: int) -> str:
-    """The text of a line that computes something; empty of one that only begins a definition."""
+    """Return the text of a line that computes something; empty of one that only begins a definition."""
     text = line_text(file, line)
     return "" if _HEAD.match(text) else text
 
 
 @lru_cache(maxsize=64)
 def repository_root(folder: str) -> str | None:
-    """The nearest folder upwards that holds ``.git``, None where there is none."""
+    """Return the nearest folder upwards that holds ``.git``, None where there is none."""
     for candidate in (Path(folder), *Path(folder).parents):
         if (candidate / ".git").exists():
             return str(candidate)
@@ -133,7 +133,7 @@ def repository_root(folder: str) -> str | None:
 
 
 def shown_path(file: str | os.PathLike[str]) -> str:
-    """A path as reports show it: relative to its repository, else to the working folder, with slashes."""
+    """Return path as reports show it: relative to its repository, else to the working folder, with slashes."""
     # Relative, with slashes: a record must not differ between two machines.
     path = os.path.realpath(file)
     root = repository_root(os.path.dirname(path)) or os.getcwd()

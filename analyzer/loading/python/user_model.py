@@ -202,7 +202,7 @@ def _loaded(
 def _executed(
     reference: Reference, inputs: Collection[str], weights: ValuedWeights, training: bool, modes: Modes
 ) -> tuple[ChosenModel, ScriptRun]:
-    """The model of a file, and its execution: as an import, and as a script for what that leaves open.
+    """Return the model of a file, and its execution: as an import, and as a script for what that leaves open.
 
     Raises:
         ModelError: Neither leaves a model.
@@ -263,7 +263,7 @@ def _called(forward: FirstForward) -> ChosenModel:
 
 
 def _build(reference: Reference, choice: ChosenModel, module: ModuleType) -> tuple[Module, bool]:
-    """The model as an ``nn.Module``, and whether it is a plain function of tensors."""
+    """Return the model as an ``nn.Module``, and whether it is a plain function of tensors."""
     import torch
 
     name, candidate = choice.name, choice.candidate
@@ -337,7 +337,7 @@ def in_mode(model: Module, *, training: bool) -> Iterator[None]:
 
 
 def function_module(function: Callable[..., object]) -> Module:
-    """Wraps a plain function of tensors as an ``nn.Module`` with the same parameters."""
+    """Wrap a plain function of tensors as an ``nn.Module`` with the same parameters."""
     import torch
 
     # static, so that the signature is the function's own: no self among the inputs' names.
@@ -349,14 +349,14 @@ def function_module(function: Callable[..., object]) -> Module:
 
 
 def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeights | None = None) -> Tree:
-    """What the file offers as inputs; as ``call_offered``."""
+    """Return what the file offers as inputs; as ``call_offered``."""
     return call_offered(user, "example_inputs", batch, weights=weights)
 
 
 def call_offered(
     user: UserModel, name: str, batch: int | None, *, weights: ValuedWeights | None = None, seed: int = 1
 ) -> Tree:
-    """What the file offers under a name: ``example_inputs(batch)`` called, or a variable; None without.
+    """Return what the file offers under a name: ``example_inputs(batch)`` called, or a variable; None without.
 
     Args:
         user: The model and its file.
@@ -400,6 +400,6 @@ def live_model(model: Module, inputs: Tree) -> UserModel:
 
 
 def path_of(user: UserModel) -> Path | None:
-    """The file that holds the model."""
+    """Return the file that holds the model."""
     file = getattr(user.module, "__file__", None)
     return Path(file) if file else None

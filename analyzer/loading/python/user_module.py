@@ -51,7 +51,7 @@ NO_CUDA = re.compile(
 
 
 def home_folder(reference: Reference) -> str:
-    """The folder that comes first on the import path: the file's own, or the working folder for a module.
+    """Return folder that comes first on the import path: the file's own, or the working folder for a module.
 
     Empty of a configuration, whose folder's code is not run.
     """
@@ -172,7 +172,7 @@ def _run_file(reference: Reference, modules: list[ModuleType]) -> None:
 
 
 def _in_its_package(reference: Reference, path: Path, error: ImportError) -> ModuleType:
-    """The file as a module of the package that it lies in, as its relative imports ask for."""
+    """Return the file as a module of the package that it lies in, as its relative imports ask for."""
     root = path.parent.parent
     while (root / "__init__.py").exists():
         root = root.parent
@@ -211,7 +211,7 @@ def _import_module(reference: Reference) -> ModuleType:
 
 
 def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = ModelError) -> AnalyzerError:
-    """An error of the user's code with the user's own line in it; an error of ours as it is."""
+    """Return an error of the user's code with the user's own line in it; an error of ours as it is."""
     if isinstance(error, AnalyzerError):
         return error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
@@ -221,7 +221,7 @@ def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = Mo
 
 
 def _beside_the_script(error: FileNotFoundError) -> str | None:
-    """The folder of the user's file where it holds what was looked for in the working folder."""
+    """Return the folder of the user's file where it holds what was looked for in the working folder."""
     name = error.filename
     if not isinstance(name, str) or os.path.isabs(name):
         return None

@@ -66,7 +66,7 @@ Rule = Callable[[_Call], Sequence[Type | None]]
 def infer_contrib(
     proto: onnx.NodeProto, domain: str, inputs: InputTensors, attributes: AttributeMap
 ) -> Mapping[str, Type]:
-    """The types of outputs that ONNX's inference does not tell, by name; empty where they are not known."""
+    """Return the types of outputs that ONNX's inference does not tell, by name; empty where unknown."""
     rules = {CLASSICAL_DOMAIN: _CLASSICAL, NCHWC_DOMAIN: _BLOCKED}.get(domain, _TABLE)
     # ONNX Runtime declares it in ONNX's own domain, and its model builder writes it there
     # (onnxruntime/core/graph/contrib_ops/contrib_defs.cc).
@@ -382,7 +382,7 @@ _BLOCKED: Mapping[str, Rule] = {
 
 
 def _rows(c: _Call) -> Dim:
-    """A row of features alone has one axis."""
+    """Return a row of features alone has one axis."""
     return c.shape(0)[0] if len(c.shape(0)) > 1 else 1
 
 

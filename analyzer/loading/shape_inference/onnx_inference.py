@@ -26,7 +26,7 @@ WITH_GRAPHS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the types that its inputs and weights imply as value_info.
+    """Return the model with the types that its inputs and weights imply as value_info.
 
     None are there where inference cannot be had at all.
 
@@ -81,7 +81,7 @@ def _clear_shape(value: onnx.ValueInfoProto, *, numbers_only: bool) -> None:
 
 
 def graph_types(graph: onnx.GraphProto, *, lenient: bool = False) -> Types:
-    """The types that a graph's value_info and outputs tell, by tensor name.
+    """Return the types that a graph's value_info and outputs tell, by tensor name.
 
     Args:
         graph: A graph after inference.
@@ -121,7 +121,7 @@ def infer_node(
     memo: Memo,
     lenient: bool = False,
 ) -> tuple[Types, str]:
-    """The types of a node's outputs from those of its inputs, and why ONNX forbids the node.
+    """Return the types of a node's outputs from those of its inputs, and why ONNX forbids the node.
 
     Small values are known. No types are there where nothing tells; the reason is empty where none is given.
     """
@@ -184,7 +184,7 @@ def _infer_outputs(
 
 
 def strict_errors(model: onnx.ModelProto) -> str:
-    """What ONNX's inference refuses in a whole model; empty where it refuses nothing."""
+    """Return what ONNX's inference refuses in a whole model; empty where it refuses nothing."""
     from onnx import shape_inference
 
     try:
@@ -195,7 +195,7 @@ def strict_errors(model: onnx.ModelProto) -> str:
 
 
 def merged(first: Type | None, second: Type | None) -> Type:
-    """What two sources know of one tensor; the first wins where they differ."""
+    """Return what two sources know of one tensor; the first wins where they differ."""
     if first is None or second is None:
         return first or second or UNKNOWN_TYPE
     dtype = first[0] if first[0].name != "undefined" else second[0]
@@ -221,7 +221,7 @@ def is_open(kind: Type | None) -> bool:
 
 
 def type_proto(tensor: Tensor) -> onnx.TypeProto:
-    """A tensor's type in ONNX's form."""
+    """Return a tensor's type in ONNX's form."""
     import onnx
 
     if "(" in tensor.dtype.name:
@@ -230,7 +230,7 @@ def type_proto(tensor: Tensor) -> onnx.TypeProto:
 
 
 def element_type(dtype_name: str) -> onnx.TypeProto | None:
-    """The element type, in ONNX's form, of a sequence or optional; None for anything else."""
+    """Return the element type, in ONNX's form, of a sequence or optional; None for anything else."""
     kind, _, rest = dtype_name.partition("(")
     return _parsed(rest[:-1]) if kind in ("seq", "optional") else None
 
@@ -271,7 +271,7 @@ def body_inputs(
     attributes: AttributeMap,
     carried: Graph | None = None,
 ) -> list[Type]:
-    """The types of a body's inputs from those of the node that runs it.
+    """Return the types of a body's inputs from those of the node that runs it.
 
     Args:
         proto: The node.
@@ -329,7 +329,7 @@ def _element(tensor: Tensor | None) -> Type:
 
 
 def _closed_with_ones(kind: Type) -> Type:
-    """A generation body's input with 1 in place of what stays open."""
+    """Return a generation body's input with 1 in place of what stays open."""
     dtype, shape = kind
     return dtype, None if shape is None else tuple(1 if size is None else size for size in shape)
 
@@ -345,7 +345,7 @@ def control_flow_types(
     graphs: Mapping[str, Graph],
     trips: Trips | None = None,
 ) -> Types:
-    """The types of the outputs of If, Loop and Scan from those of their bodies, by output name.
+    """Return the types of the outputs of If, Loop and Scan from those of their bodies, by output name.
 
     ``trips`` of a Loop, where they were found; else its limit alone tells them.
     """
@@ -371,7 +371,7 @@ def _if_types(inputs: InputTensors, graphs: Mapping[str, Graph]) -> list[Type]:
 
 
 def common_shape(one: Shape, two: Shape) -> Shape:
-    """What of a shape holds for both."""
+    """Return what of a shape holds for both."""
     if one is None or two is None or len(one) != len(two):
         return None
     return tuple(first if first == second else None for first, second in zip(one, two, strict=True))

@@ -60,7 +60,7 @@ _READERS: Mapping[int, Callable[[Any], Any]] = {
 
 
 def attribute_value(proto: onnx.AttributeProto) -> Any:
-    """An attribute as a plain Python value; None for what has none here (subgraphs, references)."""
+    """Return an attribute as a plain Python value; None for what has none here (subgraphs, references)."""
     reader = _READERS.get(proto.type)
     return None if reader is None else reader(proto)
 
@@ -103,7 +103,7 @@ class Attributes(Mapping[str, Any]):
         return len(self._all())
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute, or the default where it is absent."""
+        """Return the value of an attribute, or the default where it is absent."""
         return self._all().get(name, default)
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class Attributes(Mapping[str, Any]):
 def tensor_value(
     proto: onnx.TensorProto, limit: int = SMALL, *, shape: tuple[int, ...] | None = None
 ) -> np.ndarray[Any, Any] | None:
-    """The elements of a stored tensor; None where they are many or lie elsewhere."""
+    """Return the elements of a stored tensor; None where they are many or lie elsewhere."""
     if proto.data_location == EXTERNAL:
         return None
     dims = tuple(proto.dims[:]) if shape is None else shape
@@ -167,7 +167,7 @@ def declared_type(proto: onnx.TypeProto, name: str) -> Type:
 
 
 def checked(shape: Shape, name: str) -> Shape:
-    """The same shape, if a tensor can have it.
+    """Return the same shape, if a tensor can have it.
 
     Raises:
         GraphError: A size is negative, or the product is over 2**63 - 1; names the tensor.

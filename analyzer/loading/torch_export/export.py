@@ -83,7 +83,7 @@ class Exported(ExportFacts):
 
 
 def export_model(user: UserModel, inputs: ExampleInputs, opset: int, *, strict: bool = False) -> Exported:
-    """Exports through torch.export, with the batch symbolic where the model's code lets it.
+    """Export through torch.export, with the batch symbolic where the model's code lets it.
 
     ``strict`` is that of ``trace``.
 
@@ -132,7 +132,7 @@ def _literals(program: ExportedProgram) -> list[object]:
 
 
 def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, opset: int) -> Exported:
-    """An exported program -> a weight-free ModelProto with origins."""
+    """Return an exported program -> a weight-free ModelProto with origins."""
     notes: list[str] = []
     model = to_onnx_ir(program, opset, notes)
     static = _name_axes(model, inputs) if inputs.axis_names else _name_batch(model, inputs)
@@ -154,7 +154,7 @@ def translate(user: UserModel, program: ExportedProgram, inputs: ExampleInputs, 
 
 
 def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callable[[str], bool]) -> Exported:
-    """The last steps for an onnx_ir model: weights out, symbolic inner shapes out, unique names."""
+    """Return the last steps for an onnx_ir model: weights out, symbolic inner shapes out, unique names."""
     import onnx_ir
 
     needs_values = strip_weights(model, held_back, keep=keep, stored=stored)
@@ -165,7 +165,7 @@ def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callab
 
 
 def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Model:
-    """Translates to onnx_ir; operators without a translation are kept as opaque ones and noted.
+    """Translate to onnx_ir; operators without a translation become opaque ones, with a note.
 
     Raises:
         ExportError: The translation fails for another reason.
@@ -210,7 +210,7 @@ def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
 
 
 def _tensors(model: ir.Model, inputs: ExampleInputs) -> Iterator[tuple[int, Any, ir.Shape]]:
-    """The tensors among the inputs: their position, the tensor, and its shape in the graph where it has one."""
+    """Yield the input tensors: their position, the tensor, and its shape in the graph where it has one."""
     leaves = enumerate(inputs.leaves)
     tensors = ((position, leaf) for position, leaf in leaves if hasattr(leaf, "shape"))
     for (position, leaf), value in zip(tensors, model.graph.inputs, strict=False):
@@ -292,7 +292,7 @@ def lighten(model: ir.Model) -> Constants:
 
 
 def _without_data(model: ir.Model) -> Constants:
-    """Takes the data of large constants out: the folder must neither read nor copy a weight."""
+    """Take the data of large constants out: the folder must neither read nor copy a weight."""
     held_back = {}
     for value in model.graph.initializers.values():
         constant = value.const_value
@@ -304,7 +304,7 @@ def _without_data(model: ir.Model) -> Constants:
 
 
 def _folding() -> ir.passes.PassBase:
-    """The folding of constants by onnxscript/optimizer/_constant_folding.py, which its optimiser uses.
+    """Return the folding of constants by onnxscript/optimizer/_constant_folding.py, which its optimiser uses.
 
     The public function folds nothing where one node fails; as a class each node can fail by itself.
 
@@ -335,7 +335,7 @@ def _folding() -> ir.passes.PassBase:
 
 
 def _restore_origins(model: ir.Model, origins: Mapping[str, Mapping[str, str]]) -> None:
-    """Gives nodes that the folder made (Split in place of a sequence) the metadata of what they stand for.
+    """Give nodes that the folder made (Split in place of a sequence) the metadata of what they stand for.
 
     Their outputs are named after the original output: ``split_split_0`` comes from ``split``.
     """
@@ -351,7 +351,7 @@ def _restore_origins(model: ir.Model, origins: Mapping[str, Mapping[str, str]]) 
 
 
 def _drop_made_up_biases(model: ir.Model) -> None:
-    """Takes out the zeros that the translation gives a convolution for the bias it does not have.
+    """Take out the zeros that the translation gives a convolution for the bias it does not have.
 
     onnxscript/function_libs/torch_lib/ops/core.py expands a zero there (``aten_conv1d`` and its like).
     """
@@ -384,7 +384,7 @@ def _small_results_only(node: ir.Node) -> bool | None:
 
 
 def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> None:
-    """Replaces the exporter's metadata by module path, class, file, line and code."""
+    """Replace the exporter's metadata by module path, class, file, line and code."""
     for node in model.graph.all_nodes():
         properties = node.metadata_props
         scopes = listed(properties.get(SCOPES, "[]"))
@@ -398,7 +398,7 @@ def attach_origins(model: ir.Model, built: Mapping[str, tuple[str, int]]) -> Non
 
 
 def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> dict[str, str]:
-    """The metadata that ``loading/onnx_graph/construction.py`` reads."""
+    """Return the metadata that ``loading/onnx_graph/construction.py`` reads."""
     properties = {"analyzer.module": module, "analyzer.class": kind}
     if line is not None:
         file, number = line
@@ -411,7 +411,7 @@ def origin_properties(module: str, kind: str, line: tuple[str, int] | None) -> d
 
 
 def listed(text: str) -> list[str]:
-    """The list that a text writes out as Python does, which the exporter's metadata is; else an empty one."""
+    """Return list that a text writes out as Python does, that the exporter's metadata is; else an empty one."""
     try:
         return list(ast.literal_eval(text))
     except (ValueError, SyntaxError):
@@ -421,7 +421,7 @@ def listed(text: str) -> list[str]:
 def strip_weights(
     model: ir.Model, held_back: Constants, keep: Callable[[str], bool], stored: set[str]
 ) -> tuple[str, ...]:
-    """Gives large initializers a shape without data; returns the constants that are not among ``stored``."""
+    """Give large initializers a shape without data; returns the constants that are not among ``stored``."""
     import onnx_ir
 
     missing = []
@@ -464,7 +464,7 @@ def _drop_symbolic_shapes(model: ir.Model) -> None:
 
 
 def _drop_still_transposes(model: ir.Model) -> None:
-    """Takes out transposes that leave each axis where it is, as the exporter's optimiser does.
+    """Take out transposes that leave each axis where it is, as the exporter's optimiser does.
 
     The translation of ``index_put`` puts one before and one behind, whatever the axis
     (onnxscript/function_libs/torch_lib/ops/core.py), and sessions run them: copies.

@@ -67,7 +67,7 @@ _HINTS = (
 
 
 def call_shapes(inputs: ExampleInputs) -> str:
-    """The shapes of the inputs, for messages: ``[4, 3, 224, 224] float32``."""
+    """Return the shapes of the inputs, for messages: ``[4, 3, 224, 224] float32``."""
     parts = [
         f"{list(leaf.shape)} {str(leaf.dtype).removeprefix('torch.')}"
         for leaf in inputs.leaves
@@ -268,7 +268,7 @@ def _whole_message(error: BaseException | None) -> str:
 
 
 def _gist(message: str) -> str:
-    """The lines of an exporter's message that name the reason, the operator and the user's line."""
+    """Return the lines of an exporter's message that name the reason, the operator and the user's line."""
     node = _NODE.search(message)
     reasons = [line for line in message.splitlines() if _REASON.match(line)]
     reason = _REASON.sub(r"\1: ", reasons[0]) if reasons else message.strip().splitlines()[0]
@@ -279,7 +279,7 @@ def _gist(message: str) -> str:
 
 
 def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOverload | None:
-    """The operator of the traced program that is ``target`` or is decomposed into it; None where none looks so.
+    """Return the operator of the traced program ``target`` or is decomposed into it; None where none looks so.
 
     ``linalg_inv`` becomes ``linalg_inv_ex`` and a check with side effects, ``linalg_svd`` becomes
     ``_linalg_svd``: the whole of it has to be replaced.

@@ -40,7 +40,7 @@ _AGAIN = re.compile(r"_\d+$")
 
 
 def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first: AnalyzerError) -> Exported:
-    """Exports with fixed shapes through TorchScript; where that fails too, ``first`` is raised again."""
+    """Export with fixed shapes through TorchScript; where that fails too, ``first`` is raised again."""
     import onnx
     import torch
 
@@ -118,7 +118,7 @@ def _called_with_tensors(model: Module, inputs: ExampleInputs) -> Iterator[tuple
 
 
 def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
-    """Reads module paths from node names like ``/layer1/layer1.0/conv1/Conv``."""
+    """Read module paths from node names like ``/layer1/layer1.0/conv1/Conv``."""
     modules = dict(user.model.named_modules())
     built = built_at(user.model)  # lines of constructors: this exporter keeps no stack of the call
     for node in proto.graph.node:
@@ -148,7 +148,7 @@ def _upwards(path: str) -> list[str]:
 
 
 def _strip(proto: onnx.ModelProto, user: UserModel) -> tuple[str, ...]:
-    """Takes the data of parameters and buffers out again; the model can give them later."""
+    """Take the data of parameters and buffers out again; the model can give them later."""
     import onnx
 
     stored = set(user.model.state_dict())

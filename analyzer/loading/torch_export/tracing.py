@@ -106,7 +106,7 @@ def trace(
 
 @contextmanager
 def _named_keywords(model: Module, keywords: Mapping[str, Any]) -> Iterator[None]:
-    """Gives ``forward(**keywords)`` a signature that names them: the tracer looks there for what may vary."""
+    """Give ``forward(**keywords)`` a signature that names them: the tracer looks there for what may vary."""
     import torch
 
     if isinstance(model, torch.jit.ScriptModule):
@@ -162,7 +162,7 @@ def nothing_on_standard_output() -> Iterator[None]:
 
 
 def _flush_libraries() -> None:
-    """Writes what C and C++ keep back for a file or a pipe, where there is such a function to ask."""
+    """Write what C and C++ keep back for a file or a pipe, where there is such a function to ask."""
     if os.name == "posix":
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).fflush(None)
@@ -244,7 +244,7 @@ _MOST_EXPERTS = 64
 
 
 def translations(program: ExportedProgram) -> dict[Any, PythonKernel]:
-    """What PyTorch's translation to ONNX lacks for the grouped products of a program."""
+    """Return what PyTorch's translation to ONNX lacks for the grouped products of a program."""
     table: dict[Any, PythonKernel] = {}
     for node in nodes_of(program):
         if qualified_name(node.target) not in _GROUPED or len(node.args) < 3:
@@ -310,7 +310,7 @@ def has_autocast(program: ExportedProgram) -> bool:
 
 
 def nodes_of(program: ExportedProgram) -> list[fx.Node]:
-    """The nodes of a program and of its regions."""
+    """Return the nodes of a program and of its regions."""
     from torch.fx import GraphModule
 
     modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
@@ -318,6 +318,6 @@ def nodes_of(program: ExportedProgram) -> list[fx.Node]:
 
 
 def tensor_read(node: fx.Node, position: int) -> Tensor:
-    """The tensor that a node of a program is given at a position, with a shape and no data."""
+    """Return the tensor that a node of a program is given at a position, with a shape and no data."""
     value: Tensor = cast("fx.Node", node.args[position]).meta["val"]
     return value

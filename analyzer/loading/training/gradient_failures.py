@@ -37,7 +37,7 @@ _INSTEAD = {
 
 
 def needs_values(what: str, error: BaseException) -> AnalyzerError | None:
-    """The error for what has shapes or branches that depend on values; None for any other."""
+    """Return the error for what has shapes or branches that depend on values; None for any other."""
     if type(error).__name__ not in _NEEDS_VALUES:
         return None
     line = at_line(source_line("".join(traceback.format_tb(error.__traceback__)), "", {}))
@@ -50,7 +50,7 @@ def needs_values(what: str, error: BaseException) -> AnalyzerError | None:
 
 
 def tracing_failure(user: UserModel, program: ExportedProgram | None, error: Exception) -> AnalyzerError:
-    """An error of the tracer: an operator without a gradient by its name and line, else as it is."""
+    """Return an error of the tracer: an operator without a gradient by its name and line, else as it is."""
     failure = needs_values(f"The training step of {user.name}", error)
     if failure is not None:
         return failure
@@ -71,7 +71,7 @@ def tracing_failure(user: UserModel, program: ExportedProgram | None, error: Exc
 
 
 def without_gradient(user: UserModel, program: ExportedProgram | None, call: tuple[Tree, ...]) -> AnalyzerError:
-    """The loss depends on no parameter through operators with gradients: the last that breaks the chain."""
+    """Return the error of a loss without gradient: the last operator that breaks the chain."""
     breaking = _break(program, call) if program is not None else None
     reason = (
         f"{_short(breaking)} has no gradient{_line(breaking)}"
@@ -85,7 +85,7 @@ def without_gradient(user: UserModel, program: ExportedProgram | None, call: tup
 
 
 def untranslated(user: UserModel, graph: fx.Graph, error: Exception) -> AnalyzerError:
-    """What ONNX has no translation of: complex numbers by the first operator and its line, else as it is."""
+    """Return the error of a missing translation: complex numbers by the first operator and its line."""
     while error.__cause__ is not None:
         error = error.__cause__  # type: ignore[assignment]
     first = next((node for node in graph.nodes if _is_complex(node)), None)
@@ -109,7 +109,7 @@ def _is_complex(node: fx.Node) -> bool:
 
 
 def _break(program: ExportedProgram, call: tuple[Tree, ...]) -> fx.Node | None:
-    """The last operator that reads what has a gradient and gives what has none."""
+    """Return the last operator that reads what has a gradient and gives what has none."""
     import torch
     from torch import fx
 

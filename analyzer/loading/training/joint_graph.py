@@ -73,7 +73,7 @@ class Joint:
 
 
 def with_loss(model: Module, recipe: Recipe) -> Module:
-    """A module that takes inputs and targets and gives the loss."""
+    """Return a module that takes inputs and targets and gives the loss."""
     from torch import nn
 
     class WithLoss(nn.Module):
@@ -311,7 +311,7 @@ def _start_of_backward(graph: fx.Graph, tangents: list[tuple[fx.Node, float]]) -
 
 
 def _outputs(graph: fx.Graph, slots: list[Slot], parameters: list[str]) -> tuple[Slot, ...]:
-    """Keeps the outputs that are there, and no parameter's unchanged value; gradients last, in its order.
+    """Keep the outputs that are there, and no parameter's unchanged value; gradients last, in its order.
 
     Of a tied parameter the tracer may give either gradient first.
     """
@@ -344,7 +344,7 @@ def _drop_aliases(graph: fx.Graph) -> None:
 
 
 def _places(graph: fx.Graph) -> dict[str, TracedOrigin]:
-    """The place of every node; a backward one without its own has that of the forward one it belongs to."""
+    """Return place of every node; a backward one without its own has that of the forward one it belongs to."""
     calls = [node for node in graph.nodes if node.op == "call_function"]
     places = {node.name: _place(node) for node in calls}
     # One number for an operator and its gradient: torch/fx/traceback.py preserves autograd's sequence numbers.

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules: bool = True) -> Exported:
-    """The step of a model that is built; without ``modules`` sooner, for its figures at another batch.
+    """Return the step of a model that is built; without ``modules`` sooner, for its figures at another batch.
 
     Raises:
         AnalyzerError: As ``trace_step``; ExportError where an operator cannot be translated.
@@ -73,7 +73,7 @@ _GATES_OF_A_STEP = 5
 
 
 def _unrolled(user: UserModel, proto: onnx.ModelProto) -> list[str]:
-    """The recurrent layers of PyTorch whose steps the graph holds one by one, by path."""
+    """Return the recurrent layers of PyTorch whose steps the graph holds one by one, by path."""
     from torch import nn
 
     gates: Counter[str] = Counter(
@@ -93,7 +93,7 @@ _NEGLIGIBLE = 1e-3
 
 
 def runnable_proto(proto: onnx.ModelProto, graph: Graph, step: Step) -> onnx.ModelProto:
-    """A copy in which every compact operator is its definition, and the gradients are results as well.
+    """Return a copy in which every compact operator is its definition, and the gradients are results as well.
 
     An optimizer that nobody defines is left out.
 
@@ -173,7 +173,7 @@ def feeds_of(user: UserModel, inputs: ExampleInputs, step: Step, graph: Graph) -
 
 
 def _recipe(user: UserModel, inputs: ExampleInputs) -> Recipe:
-    """The loss and targets for real tensors; the outputs are those of a call without gradients."""
+    """Return the loss and targets for real tensors; the outputs are those of a call without gradients."""
     import torch
 
     with torch.no_grad():
@@ -184,7 +184,7 @@ def _recipe(user: UserModel, inputs: ExampleInputs) -> Recipe:
 
 
 def _copied(model: Module) -> Module:
-    """A copy with its own parameters and buffers; tensors that a hook computes anew stay behind."""
+    """Return a copy with its own parameters and buffers; tensors that a hook computes anew stay behind."""
     import torch
 
     # copy.deepcopy refuses tensors with a history: weight norm in its older form leaves such at each call.
@@ -273,7 +273,7 @@ def _largest(array: Array) -> float:
 
 
 def write_step(proto: onnx.ModelProto, folder: Path) -> Path:
-    """Writes the model; everything large is an input."""
+    """Write the model; everything large is an input."""
     path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
     return path

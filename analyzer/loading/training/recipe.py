@@ -58,7 +58,7 @@ class Update:
 
 
 def find_recipe(user: UserModel, inputs: ExampleInputs, outputs: Tree) -> Recipe:
-    """The loss and its targets.
+    """Return the loss and its targets.
 
     Raises:
         InputError: A loss without targets that anything tells.
@@ -103,7 +103,7 @@ def _file_loss(user: UserModel) -> tuple[Callable[..., Tensor], str, int] | None
 
 
 def first_tensor(outputs: Tree) -> Tensor:
-    """The tensor that a loss is for: ``logits`` where there are any, else the first of floating point."""
+    """Return tensor that a loss is for: ``logits`` where there are any, else the first of floating point."""
     import torch
 
     logits = getattr(outputs, "logits", None)
@@ -122,7 +122,7 @@ def first_tensor(outputs: Tree) -> Tensor:
 
 
 def _tokens(user: UserModel, inputs: ExampleInputs, output: Tensor) -> Tensor | None:
-    """The token numbers that a language model read; None where no table is as long as outputs are wide."""
+    """Return token numbers that a language model read; None where no table is as long as outputs are wide."""
     import torch
 
     leaves = inputs.leaves
@@ -211,7 +211,7 @@ def _like(output: Tensor) -> Tensor:
 
 
 def checked_loss(recipe: Recipe, outputs: Tree, targets: Tree) -> Tensor:
-    """Calls the loss.
+    """Call the loss.
 
     Raises:
         InputError: It fails, or broadcasts what does not fit, or is no scalar; with both shapes.
@@ -270,7 +270,7 @@ def find_updates(
 
 
 def _offered_optimizer(user: UserModel) -> tuple[Any, tuple[str, ...]]:
-    """The file's optimizer, else Adam, and what the report should say of it."""
+    """Return the file's optimizer, else Adam, and what the report should say of it."""
     import torch
 
     offered = getattr(user.module, "optimizer", None)
@@ -335,7 +335,7 @@ _KNOWN_OPS = frozenset(op_type for op_type, _ in _OPTIMIZERS.values())
 
 
 def _update(name: str, group: Mapping[str, Any]) -> Update:
-    """What torch.optim's class does with the options of one group."""
+    """Return what torch.optim's class does with the options of one group."""
     # Options that change the formula, not a number in it: an operator of their own, which nobody defines.
     unusual = [key for key in ("amsgrad", "maximize", "centered", "lr_decay") if group.get(key)]
     if unusual or name not in _OPTIMIZERS:

@@ -34,7 +34,7 @@ NEW = ".new"  # after the name of what is carried to the next step
 def to_step(
     user: UserModel, joint: Joint, opset: int, notes: list[str]
 ) -> tuple[onnx.ModelProto, tuple[str, ...]]:
-    """The ModelProto of the step, and the names of large constants that the model does not hold."""
+    """Return the ModelProto of the step, and the names of large constants that the model does not hold."""
     with quiet_exporter():
         model = torch_interfaces.translate(joint.module, table(notes), opset)
         held_back = lighten(model)
@@ -92,7 +92,7 @@ class _Appended:
         self.latest: dict[str, ir.Value] = {}
 
     def finished(self) -> Step:
-        """Does it, in the order: inputs, outputs, optimizer."""
+        """Write inputs, outputs and optimizer, in that order."""
         outputs = list(self.graph.outputs)
         self._name_inputs()
         self.graph.outputs.clear()
@@ -156,7 +156,7 @@ class _Appended:
                 used.add(value.name)
 
     def _named(self, value: ir.Value, name: str) -> ir.Value:
-        """The value under this name; a copy of one that is an input or has been named already."""
+        """Return the value under this name; a copy of one that is an input or has been named already."""
         import onnx_ir
 
         if value.producer() is None or value.name in {*self.gradients.values(), *self.carried.values(), LOSS}:
@@ -255,13 +255,13 @@ class _Appended:
 
 
 def _unlike(name: str, taken: Collection[str]) -> str:
-    """The name, with a number behind it where it is taken."""
+    """Return the name, with a number behind it where it is taken."""
     numbered = (f"{name}_{number}" for number in itertools.count(1))
     return next(candidate for candidate in itertools.chain([name], numbered) if candidate not in taken)
 
 
 def _type_like(value: ir.Value, like: ir.Value | None) -> None:
-    """The type of another value, else that of one number."""
+    """Return the type of another value, else that of one number."""
     import onnx_ir
 
     sizes = like.shape if like is not None else None
@@ -278,7 +278,7 @@ _AT_ONCE = 2**10
 
 
 def split_large_sums(model: ir.Model) -> None:
-    """Puts a round over the last axes before every sum or mean of more than 1,024 numbers an example to one."""
+    """Put a round over the last axes before every sum or mean of more than 1,024 numbers an example to one."""
     for node in list(model.graph):
         if node.domain or node.op_type not in ("ReduceMean", "ReduceSum") or not node.inputs:
             continue
@@ -291,7 +291,7 @@ def split_large_sums(model: ir.Model) -> None:
 
 
 def _sizes(value: ir.Value | None) -> list[int] | None:
-    """A value's sizes where all are known."""
+    """Return a value's sizes where all are known."""
     if value is None or value.shape is None:
         return None
     sizes = [size for size in value.shape if isinstance(size, int)]
@@ -316,7 +316,7 @@ def _split(model: ir.Model, node: ir.Node, source: ir.Value, sizes: list[int]) -
 
 
 def _constant(graph: ir.Graph, name: str, array: NDArray[Any]) -> ir.Value:
-    """The initializer of that name, made where there is none."""
+    """Return the initializer of that name, made where there is none."""
     import onnx_ir
 
     if name not in graph.initializers:
@@ -368,7 +368,7 @@ def _is_matrix(value: ir.Value | None) -> bool:
 
 
 def _before_transpose(value: ir.Value | None) -> ir.Value | None:
-    """What a value is the transpose of; None where it is none."""
+    """Return what a value is the transpose of; None where it is none."""
     producer = value.producer() if value is not None else None
     return producer.inputs[0] if producer is not None and _is_transpose(producer) else None
 

@@ -138,7 +138,7 @@ def own_functions() -> Iterator[list[str]]:
 
 
 def joint_graph(module: Module, arguments: tuple[Tree, ...], translated: Collection[str]) -> fx.GraphModule:
-    """The fx graph of forward and backward of a module with a scalar result.
+    """Return the fx graph of forward and backward of a module with a scalar result.
 
     ``translated`` are operators by qualified name that we translate: they stay whole.
     """
@@ -181,14 +181,14 @@ def _for_untranslatable(translated: Collection[str]) -> Mapping[OpOverload, Pyth
 
 
 def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
-    """What the inputs and outputs of a joint graph are, in its order."""
+    """Return what the inputs and outputs of a joint graph are, in its order."""
     inputs = [describe_input(node.meta.get("desc")) for node in graph.nodes if node.op == "placeholder"]
     output = next(node for node in graph.nodes if node.op == "output")
     return inputs, [describe_output(descriptor) for descriptor in output.meta["desc"]]
 
 
 def translate(graph_module: fx.GraphModule, translations: Mapping[str, PythonKernel], opset: int) -> ir.Model:
-    """An fx graph of aten operators, each with its ``val`` -> an onnx_ir model with its inputs and outputs."""
+    """Translate an fx graph of aten operators, each with its ``val``, to an onnx_ir model."""
     import onnx_ir
 
     _drop_checks(graph_module.graph)
@@ -216,7 +216,7 @@ def translate(graph_module: fx.GraphModule, translations: Mapping[str, PythonKer
 
 
 def _constants(graph_module: fx.GraphModule) -> None:
-    """Gives constants that the user's code made their values back, which the tracer hides."""
+    """Restore the values of constants of the user's code, which the tracer hides."""
     from torch import Tensor
 
     for node in graph_module.graph.nodes:
@@ -226,7 +226,7 @@ def _constants(graph_module: fx.GraphModule) -> None:
 
 
 def _drop_checks(graph: fx.Graph) -> None:
-    """Takes out what only asserts: it gives nothing and has no translation."""
+    """Remove assertions, which give nothing and have no translation."""
     for node in list(graph.nodes):
         name = str(node.target)
         if node.op == "call_function" and not node.users and ("_assert" in name or "check_errors" in name):
@@ -484,7 +484,7 @@ def _exponential(x: Tensor, rate: float = 1.0, **_generator: object) -> Tensor:
 def _scatter_reduced(
     x: Tensor, axis: int, places: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor | Refused:
-    """A mean as a sum over a count; ONNX has the other reductions."""
+    """Return a mean as a sum over a count; ONNX has the other reductions."""
     import torch
 
     if reduce != "mean":

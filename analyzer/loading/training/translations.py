@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def table(notes: list[str]) -> Mapping[str, PythonKernel]:
-    """Translations by qualified name; ``opaque`` makes one for an operator that nobody translates."""
+    """Return translations by qualified name; ``opaque`` makes one where there is none."""
 
     def keep(target: OpOverload, node: fx.Node) -> PythonKernel:
         name = operator_name(target)
@@ -177,7 +177,7 @@ def _select_backward(gradient: Symbol, shape: Sequence[int], dim: int, index: in
 
 
 def _padded(gradient: ir.Value, rank: int, axis: int, before: int, after: int) -> ir.Value:
-    """The gradient with zeros around it along one axis."""
+    """Return the gradient with zeros around it along one axis."""
     pads = [0] * (2 * rank)
     pads[axis], pads[rank + axis] = before, after
     return emit("", "Pad", [gradient, numbers(pads)])
@@ -222,7 +222,7 @@ def _matrix_by_vector(matrix: Symbol, vector: Symbol) -> Result:
 
 
 def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result:
-    """A write into a tensor, broadcast, as onnxscript/function_libs/torch_lib/ops/core.py forgets to."""
+    """Return a write into a tensor, broadcast, as onnxscript/function_libs/torch_lib/ops/core.py forgets to."""
     written: ir.Value = source
     if source.dtype != target.dtype:
         written = emit("", "Cast", [source], {"to": int(target.dtype)})
@@ -247,7 +247,7 @@ def spread(sizes: Iterable[int], rank: int) -> list[int]:
 
 
 def constant(values: object, dtype: DTypeLike) -> ir.Value:
-    """A small constant."""
+    """Return a small constant."""
     import numpy as np
     import onnx_ir
 
@@ -255,12 +255,12 @@ def constant(values: object, dtype: DTypeLike) -> ir.Value:
 
 
 def numbers(values: Sequence[int]) -> ir.Value:
-    """A constant of whole numbers."""
+    """Return a constant of whole numbers."""
     return constant(list(values), "int64")
 
 
 def take_type(value: ir.Value, like: ir.Value) -> None:
-    """Gives a value the shape and element type of another."""
+    """Give a value the shape and element type of another."""
     value.shape = like.shape
     if like.dtype is not None:
         value.dtype = like.dtype
@@ -381,7 +381,7 @@ def _resize(mode: str, x: Symbol, outputs: Sequence[int], *rest: Any) -> ir.Valu
 
 
 def _scale_giving(factor: float, size: int, output_size: int) -> float:
-    """The factor in single precision, or the next one where rounding would lose the last output."""
+    """Return the factor in single precision, or the next one where rounding would lose the last output."""
     import numpy as np
 
     single = np.float32(factor)  # an input of Resize: ONNX has factors in single precision alone

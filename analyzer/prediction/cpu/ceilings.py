@@ -56,7 +56,7 @@ class Tables:
         return self._falling("copy", threads) or (np.zeros(1), np.log(np.full(1, 1e10)))
 
     def reads(self, threads: int) -> tuple[Floats, Floats] | None:
-        """The same of weights, which are only read; None where that was not measured."""
+        """Return the same of weights, which are only read; None where that was not measured."""
         return self._falling("read", threads)
 
     def _falling(self, family: str, threads: int) -> tuple[Floats, Floats] | None:
@@ -93,7 +93,7 @@ _KNOWN: dict[int, tuple[Mapping[str, float], Tables]] = {}
 
 
 def tables(values: Mapping[str, float]) -> Tables:
-    """The tables of a calibration, made once for each."""
+    """Return the tables of a calibration, made once for each."""
     known = _KNOWN.get(id(values))
     if known is None or known[0] is not values:
         if len(_KNOWN) > 256:
@@ -139,12 +139,12 @@ class CpuCeilings:
     width: float
 
     def of(self, key: str, threads: int | None = None) -> float | None:
-        """A value by its key with ``{T}`` in it."""
+        """Return a value by its key with ``{T}`` in it."""
         return self.values.get(key.replace("{T}", str(threads or self.table)))
 
 
 def cpu_ceilings(device: Device, precision: str, threads: int | None = None) -> CpuCeilings:
-    """What is known of a CPU: its calibration, else the reference core scaled by its figures."""
+    """Return the ceilings of a CPU: its calibration, else the reference core scaled by its figures."""
     device_precision = on_device(device, precision)
     values = device.calibration
     wanted = max(1, threads or int(values.get("threads", device.units)))

@@ -141,7 +141,7 @@ _ROW_SHARE = 0.6
 
 
 def _chained_row_s(row: float, each: float, lengths: Floats) -> Floats:
-    """What a row takes besides ``each`` for its elements: the time of one goes over from short rows to long."""
+    """Return seconds of a row besides ``each`` for its elements, between short rows and long."""
     known = (math.log(_SHORT_LENGTH), math.log(_LONG_LENGTH))
     element = np.interp(np.log(np.maximum(lengths, 1.0)), known, (row / _SHORT_LENGTH, each))
     shorter = row * (_ROW_SHARE + (1.0 - _ROW_SHARE) * lengths / _SHORT_LENGTH)
@@ -364,7 +364,7 @@ def _unpacked_by_row(work: Workload) -> Bools:
 
 
 def _by_few(work: Workload, computing: Floats, at: CpuCeilings) -> Floats:
-    """Computing of all pieces where as many threads as can share a piece out take part, of a calibrated CPU."""
+    """Return computing times on a calibrated CPU, with as many threads as can share a piece."""
     useful = np.maximum(work["shared_by"], 1.0)
     seconds = computing * at.threads / useful
     chosen = np.flatnonzero((work["shared_by"] > 0) & IS_PRODUCT[work.kind])
@@ -374,7 +374,7 @@ def _by_few(work: Workload, computing: Floats, at: CpuCeilings) -> Floats:
 
 
 def _read_share(at: CpuCeilings) -> float:
-    """What reading alone reaches of a copy's rate, by one row times 64 MB of weights where measured."""
+    """Return the share of a copy's rate that reading alone reaches, by one row times 64 MB of weights."""
     rate = at.of("gemm.float32.t{T}.m1.n4096.k4096")
     if rate is None or at.modelled:
         return _READ_SHARE

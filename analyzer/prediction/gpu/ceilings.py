@@ -71,7 +71,7 @@ class GpuCeilings(TensorCores):
 
 
 def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> GpuCeilings:
-    """The figures of a device in one precision, measured ones first."""
+    """Return the figures of a device in one precision, measured ones first."""
     device_precision = on_device(device, precision)
     power, known = _power(device, constants)
     single = _power(device, constants, _of_chip(device, constants.single) or 1.0)[0] / power
@@ -120,7 +120,7 @@ def sheet(device: Device, precision: str, constants: GpuConstants = FITTED) -> G
 
 
 def _of_chip(device: Device, table: Mapping[str, float]) -> float | None:
-    """What was fitted for a device's compute capability, else for its architecture."""
+    """Return the value fitted for a device's compute capability, else for its architecture."""
     return table.get(device.compute_capability) or table.get(device.architecture)
 
 

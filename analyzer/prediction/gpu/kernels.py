@@ -78,7 +78,7 @@ class KernelTimes:
 
 
 def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITTED) -> KernelTimes:
-    """Times of all pieces."""
+    """Time of all pieces."""
     seconds, at_most = np.zeros(len(work.kind)), np.zeros(len(work.kind))
     computing = np.zeros(len(work.kind), dtype=np.bool_)
     for kind, rule in _RULES.items():
@@ -99,7 +99,7 @@ def kernel_times(work: Workload, at: GpuCeilings, constants: GpuConstants = FITT
 
 
 def least_times(work: Workload, at: GpuCeilings) -> Floats:
-    """What no kernel undercuts: weights of products that no cache holds, at the sheet's bandwidth."""
+    """Return the time that no kernel undercuts: weights that no cache holds, at the rated bandwidth."""
     stored = work["weights"] * (at.precision.element_bytes / FLOAT_BYTES) + work["fixed_weights"]
     missed = stored * overflow(work.of_model(stored), at.cache)
     return np.where(work.kind == Kind.MATMUL, missed / at.bandwidth, 0.0) * work["repeats"]
@@ -180,7 +180,7 @@ def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
 
 
 def _pool(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
-    """A thread loads each element of its window."""
+    """Return a thread loads each element of its window."""
     loading = _issued(rows.elements * np.maximum(rows.taps, 1.0), constants.pooled, at)
     seconds = np.maximum(_streamed(rows.bytes, rows, at), loading)
     slower = np.where(
@@ -223,7 +223,7 @@ def _norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
 
 
 def _by_rows(seconds: Floats, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Any, Floats]:
-    """A kernel that sums up rows: they wait for their sums; ONNX Runtime's own take longer in 16 bits."""
+    """Return kernel that sums up rows: they wait for their sums; ONNX Runtime's own take longer in 16 bits."""
     seconds = seconds + constants.row_sums_s
     return seconds, False, seconds * (constants.half_rows if at.precision.element_bytes < FLOAT_BYTES else 1.0)
 
@@ -275,7 +275,7 @@ def _conv(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
 
 
 def _turned(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> Floats:
-    """What tensor cores add where images come channels first: they want channels last.
+    """Return the time that tensor cores add to images with channels first: they need channels last.
 
     From Hopper on images, filters and results are turned around by a kernel each; older kernels read filters
     and write results as they come. Convolutions of one position are products as they are.

@@ -93,7 +93,7 @@ class Launch:
 
 
 def launch_of(gpu: Device, host: Device | None) -> Launch:
-    """The terms, measured ones first: the GPU's calibration was made with its own host.
+    """Return the terms, measured ones first: the GPU's calibration was made with its own host.
 
     ``host`` is the CPU that launches; None where that is not known: a server's of the usual speed.
     """

@@ -103,7 +103,7 @@ _UNPACKING = 0.2
 
 
 def _unpacked(packed: Products, at: GpuCeilings, constants: GpuConstants) -> Floats:
-    """What ONNX Runtime's own way with packed weights takes."""
+    """Return seconds of ONNX Runtime's own path for packed weights."""
     by_row = 2.0 * packed.batch * packed.m * packed.n * packed.k / (_UNPACKING * at.plain_rate)
     whole = packed.n * packed.k * at.element_bytes
     plain = replace(packed, stored=whole, packed=np.zeros(packed.m.size, dtype=np.bool_))
@@ -178,5 +178,5 @@ def narrow_expert_times(mixtures: Mixtures, at: GpuCeilings, constants: GpuConst
 
 
 def _narrow_cores(at: GpuCeilings, constants: GpuConstants) -> TensorCores:
-    """A device's figures for products of 8-bit floats."""
+    """Return a device's figures for products of 8-bit floats."""
     return replace(at, rate=at.rate * at.narrow * constants.products.narrow, element_bytes=1.0)

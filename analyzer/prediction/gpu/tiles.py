@@ -77,10 +77,10 @@ def _conv_tiles(quality: tuple[float, ...], efficiency: float, depth: float, spl
 
 
 def conv_tiles(constants: GpuConstants) -> Tiles:
-    """The tiles of implicit GEMM."""
+    """Return the tiles of implicit GEMM."""
     return _conv_tiles(constants.conv_tiles, constants.conv_efficiency, constants.conv_depth, (1, 2, 4, 8))
 
 
 def winograd_tiles(constants: GpuConstants) -> Tiles:
-    """The tiles of Winograd's products."""
+    """Return the tiles of Winograd's products."""
     return _conv_tiles(constants.conv_tiles, constants.winograd_efficiency, constants.winograd_depth, (1,))
