@@ -16,8 +16,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 VARIABLE = "ANALYZER_REPOSITORY"
 ADDRESS = re.compile(r"https://[\w.-]+(?:/[\w.-]+){2,}")
-# A target that is neither an address nor a place on the same page.
-RELATIVE = re.compile(r"(\]\()(?![a-z]+:|#|/)([^)\s]+\))")
+# A link or image whose target is neither an address nor a place on the same page.
+RELATIVE = re.compile(r"(?P<image>!)?(?P<text>\[[^\]]*\]\()(?![a-z]+:|#|/)(?P<target>[^)\s]+\))")
 
 
 class ProjectMetadata(MetadataHookInterface):
@@ -29,9 +29,15 @@ class ProjectMetadata(MetadataHookInterface):
         repository = address(os.environ.get(VARIABLE, ""))
         if repository:
             at_version = f"{repository}/blob/v{metadata['version']}"
-            text = RELATIVE.sub(rf"\g<1>{at_version}/\g<2>", text)
+            text = RELATIVE.sub(lambda found: absolute(found, repository, metadata["version"]), text)
             metadata.setdefault("urls", urls(repository, at_version))
         metadata.setdefault("readme", {"content-type": "text/markdown", "text": text})
+
+
+def absolute(found: re.Match[str], repository: str, version: str) -> str:
+    """Return the link at this version; an image needs the file itself, not the page that shows it."""
+    kind = "raw" if found["image"] else "blob"
+    return f"{found['image'] or ''}{found['text']}{repository}/{kind}/v{version}/{found['target']}"
 
 
 def address(given: str) -> str:

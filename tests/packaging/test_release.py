@@ -108,10 +108,11 @@ def test_with_it_relative_links_of_the_readme_lead_to_this_version_and_others_st
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = metadata_of(tmp_path, monkeypatch, "https://code.example/o/n/")
-    at = "https://code.example/o/n/blob/v1.3.0"
+    at = "https://code.example/o/n"
     assert found["readme"] == {
         "content-type": "text/markdown",
-        "text": f"[a]({at}/docs/a.md#part) [b](https://pytorch.org/) [c](#here) ![d]({at}/d.png)",
+        "text": f"[a]({at}/blob/v1.3.0/docs/a.md#part) [b](https://pytorch.org/) [c](#here) "
+        f"![d]({at}/raw/v1.3.0/d.png)",
     }
 
 
