@@ -55,7 +55,7 @@ test-all: lint
 docs: install
 	$(BIN)/python -P -m sphinx -W --keep-going -n -E -q docs docs/_build/html
 
-# Other files each time; what fails is kept under tests/output/fuzz/failures. `make test-all` has a minute of it.
+# Other files each time; failures are saved under tests/output/fuzz/failures. `make test-all` has a minute of it.
 fuzz: install
 	$(BIN)/python tests/fuzz/run.py --seconds $(FUZZ_SECONDS) --jobs $(JOBS)
 

@@ -179,9 +179,9 @@ class Options(OptionGroup):
     onnxruntime: str | None = option(
         "onnxruntime VERSION",
         TEXT,
-        "Release of ONNX Runtime whose kernels place operators, like 1.27. [the newest known]",
+        "Release of ONNX Runtime whose kernels place operators, like 1.29. [the newest known]",
         ("run", "check", "apply", "fleet"),
-        helps={"apply": "Release of ONNX Runtime that the session is for, like 1.27. [the newest known]"},
+        helps={"apply": "Release of ONNX Runtime that the session is for, like 1.29. [the newest known]"},
     )
     run: bool = option(
         "no-run",

@@ -131,7 +131,7 @@ def test_an_input_that_looks_like_a_command_is_a_name(tmp_path: Path, environmen
     done = run_step("Check", tmp_path, environment, given)
     assert done.returncode == 2
     given = {"MODEL": hostile, "ARGUMENTS": hostile, "TORCH": hostile, "REQUIREMENTS": ""}
-    assert run_step("Say what is kept", tmp_path, environment, given).returncode == 0
+    assert run_step("Compute the cache's keys", tmp_path, environment, given).returncode == 0
     given = {"TORCH": hostile, "REQUIREMENTS": hostile}
     assert run_step("Install", tmp_path, environment, given).returncode == 0
     assert f"install {hostile} --index-url" in (tmp_path / "asked").read_text()
@@ -175,7 +175,7 @@ def test_downloads_are_kept_by_what_is_installed_and_exports_by_the_model_too(
     def keys(**changes: str) -> dict[str, str]:
         (tmp_path / "output").unlink(missing_ok=True)
         given = {"MODEL": "model.py", "ARGUMENTS": "--gpu l4", "TORCH": "torch", "REQUIREMENTS": "needs.txt"}
-        done = run_step("Say what is kept", tmp_path, environment, given | changes)
+        done = run_step("Compute the cache's keys", tmp_path, environment, given | changes)
         assert done.returncode == 0, done.stderr
         return outputs(tmp_path)
 
