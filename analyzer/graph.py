@@ -406,11 +406,11 @@ class Graph:
     @cached_property
     def initializer_bytes(self) -> Mapping[str, int]:
         """Bytes of all initializers, by type; a session holds those of every body."""
-        kept: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for graph in self.with_bodies:
             for tensor in graph.initializers:
-                kept[tensor.dtype.name] = kept.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
-        return kept
+                sizes[tensor.dtype.name] = sizes.get(tensor.dtype.name, 0) + (tensor.nbytes or 0)
+        return sizes
 
     @cached_property
     def parameter_bytes(self) -> int:

@@ -260,7 +260,7 @@ def _opset(value: Any, option: Option, where: str) -> int | str:
 
 
 def _wholes(value: Any, option: Option, where: str) -> tuple[int, ...]:
-    found = []
+    result = []
     for part in [value] if isinstance(value, int) else parts(value):
         text = str(part)
         # The sign is let through, so that "-3" gets the message of any other number.
@@ -268,10 +268,12 @@ def _wholes(value: Any, option: Option, where: str) -> tuple[int, ...]:
             raise UsageError(
                 f"{where} {text}: a {option.name} is a whole number from {option.least}.", hint=option.hint
             )
-        found.append(int(text))
-    if len(found) > option.most:
-        raise UsageError(f"{where}: {len(found)} {option.name}es are too many.", hint=f"At most {option.most}.")
-    return tuple(dict.fromkeys(found))  # the first is the report's: the order stays
+        result.append(int(text))
+    if len(result) > option.most:
+        raise UsageError(
+            f"{where}: {len(result)} {option.name}es are too many.", hint=f"At most {option.most}."
+        )
+    return tuple(dict.fromkeys(result))  # the first is the report's: the order stays
 
 
 def _number(value: Any, option: Option, where: str) -> float:

@@ -121,8 +121,8 @@ def middle_cut(text: str, limit: int) -> str:
     """Return a text of at most this many characters; both ends stay, which tell one name from the next."""
     if len(text) <= limit:
         return text
-    kept = max(limit - 1, 0)
-    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+    length = max(limit - 1, 0)
+    return f"{text[: length - length // 2]}…{text[len(text) - length // 2 :]}"
 
 
 def module_cut(path: str, limit: int) -> str:
@@ -133,8 +133,8 @@ def module_cut(path: str, limit: int) -> str:
     layer = next((name for name in reversed(around) if name.isdigit()), "")
     if layer:
         # Layers have their beginnings in common: as many whole names of the end as have room, else the number.
-        kept = path[len(path) - limit + 1 :]
-        whole = kept if path[len(path) - limit] == "." else kept.partition(".")[2]
+        tail = path[len(path) - limit + 1 :]
+        whole = tail if path[len(path) - limit] == "." else tail.partition(".")[2]
         if layer in whole.split("."):
             return f"…{whole}"
         # Of what lies between as much of the end as has room.

@@ -64,10 +64,10 @@ def clean_up_on_sigterm() -> None:
         raise Terminated
 
     signal.signal(signal.SIGTERM, end)
-    sys.unraisablehook = _asked_again
+    sys.unraisablehook = _reraised
 
 
-def _asked_again(raised: sys.UnraisableHookArgs) -> None:
+def _reraised(raised: sys.UnraisableHookArgs) -> None:
     """Send a signal again soon that came while a finaliser or a callback ran, with which it is lost."""
     numbers = {Terminated: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
     if raised.exc_type in numbers:

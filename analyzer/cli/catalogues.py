@@ -140,8 +140,8 @@ def devices(
     from analyzer.pipeline.options import make_options
     from analyzer.pipeline.target_devices import offers_of
 
-    asked = prices or pricing or region
-    if name or show_instances or asked:
+    priced = prices or pricing or region
+    if name or show_instances or priced:
         rented = offers_of(make_options(prices=prices, pricing=pricing, region=region)).instances
         say(_named(name, rented) if name else _instances(rented))
     else:

@@ -108,7 +108,7 @@ def check(ctx: click.Context, /, **_: Any) -> None:
         raise failures[0]
     checked = Check(
         name=Path(tasks[0].typed).name if fleet is not None else stem,
-        models=said_once(models),
+        models=reported_once(models),
         several=many,
         left=fleet.left if fleet is not None else 0,
     )
@@ -331,20 +331,20 @@ def _record_of(model: FleetModel, folder: Path) -> Path:
     return file
 
 
-def said_once(models: Sequence[CheckedModel]) -> tuple[CheckedModel, ...]:
+def reported_once(models: Sequence[CheckedModel]) -> tuple[CheckedModel, ...]:
     """Return the models with one finding for each comment in code that several of them share.
 
     What one of them sets aside is of use there.
     """
     places = [{one.place for one in model.ignored} for model in models]
-    of_use, said, result = set().union(*places), set(), []
+    of_use, reported, result = set().union(*places), set(), []
     for model, own in zip(models, places, strict=True):
         findings = []
         for one in model.findings:
             key = (one.place, one.finding.message)
-            if one.finding.code != "A706" or (key not in said and one.place not in of_use - own):
+            if one.finding.code != "A706" or (key not in reported and one.place not in of_use - own):
                 findings.append(one)
-            said.add(key)
+            reported.add(key)
         result.append(replace(model, findings=tuple(findings)))
     return tuple(result)
 

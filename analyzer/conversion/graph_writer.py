@@ -27,11 +27,11 @@ def keep_origins(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     _name(after)
     for node in after.graph.node:
         if not node.metadata_props:
-            found = by_name.get(node.name) or next(
+            result = by_name.get(node.name) or next(
                 (by_output[name] for name in node.output if name in by_output), None
             )
-            if found is not None:
-                node.metadata_props.extend(found.metadata_props)
+            if result is not None:
+                node.metadata_props.extend(result.metadata_props)
     _from_neighbours(after)
 
 
@@ -72,9 +72,9 @@ def _at(nodes: Mapping[str, onnx.NodeProto], names: Iterable[str]) -> Iterator[o
 
 
 def _take(node: onnx.NodeProto, neighbours: Iterator[onnx.NodeProto]) -> None:
-    found = next((other for other in neighbours if other.metadata_props), None)
-    if found is not None:
-        node.metadata_props.extend(found.metadata_props)
+    result = next((other for other in neighbours if other.metadata_props), None)
+    if result is not None:
+        node.metadata_props.extend(result.metadata_props)
 
 
 class GraphWriter:
@@ -115,15 +115,15 @@ class GraphWriter:
     def insert(
         self,
         op_type: str,
-        beside: Node | None,
+        neighbour: Node | None,
         inputs: Sequence[Tensor],
         output: Tensor,
         *,
         first: bool = False,
     ) -> Tensor:
-        """Return a node of the default domain that the conversion adds; what it writes.
+        """Add a node of the default domain and return its output.
 
-        It belongs to the node ``beside``, whose line of the user's it has; ``first`` puts it before all nodes.
+        It has the user's line of the node ``neighbour``; ``first`` puts it before all nodes.
         """
         (self._first if first else self.nodes).append(
             Node(
@@ -133,10 +133,10 @@ class GraphWriter:
                 version=self.graph.opsets.get("ai.onnx", 0),
                 inputs=tuple(inputs),
                 outputs=(output,),
-                module=beside.module if beside else "",
-                module_class=beside.module_class if beside else "",
-                source=beside.source if beside else None,
-                phase=beside.phase if beside else None,
+                module=neighbour.module if neighbour else "",
+                module_class=neighbour.module_class if neighbour else "",
+                source=neighbour.source if neighbour else None,
+                phase=neighbour.phase if neighbour else None,
             )
         )
         return output
@@ -160,10 +160,10 @@ class GraphWriter:
     def _read(self, outputs: Sequence[Tensor]) -> list[Node]:
         """All nodes but those that compute constants which nothing reads."""
         wanted = {tensor.name for tensor in outputs}
-        kept: list[Node] = []
+        used: list[Node] = []
         for node in reversed([*self._first, *self.nodes]):
             written = list(node.present_outputs)
             if any(tensor.name in wanted or not tensor.constant for tensor in written) or not written:
-                kept.append(node)
+                used.append(node)
                 wanted.update(names_read(node))
-        return kept[::-1]
+        return used[::-1]

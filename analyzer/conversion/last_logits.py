@@ -141,26 +141,26 @@ def _operand(node: Node, result: Tensor) -> Tensor | None:
     return operands[0]
 
 
-def cut(proto: onnx.ModelProto, found: LastLogits) -> None:
+def cut(proto: onnx.ModelProto, logits: LastLogits) -> None:
     """Put a Gather of the last row before the last product, in place; weights are not needed."""
     import onnx
 
     graph = proto.graph
     taken = {name for node in graph.node for name in (node.name, *node.input, *node.output)}
     taken |= {tensor.name for tensor in graph.initializer}
-    index = next(at for at, node in enumerate(graph.node) if node.name == found.product)
+    index = next(at for at, node in enumerate(graph.node) if node.name == logits.product)
     product = graph.node[index]
-    row, last = _fresh(f"{found.rows}_last", taken), _fresh(f"{found.product}_last_token", taken)
+    row, last = _fresh(f"{logits.rows}_last", taken), _fresh(f"{logits.product}_last_token", taken)
     graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1], dtype=np.int64), last))
     gather = onnx.helper.make_node(
-        "Gather", [found.rows, last], [row], name=_fresh(f"{found.product}_of_the_last", taken), axis=TOKENS
+        "Gather", [logits.rows, last], [row], name=_fresh(f"{logits.product}_of_the_last", taken), axis=TOKENS
     )
     gather.metadata_props.extend(product.metadata_props)
     product.input[0] = row
     graph.node.insert(index, gather)
     for value in graph.output:
         # A file need not declare the shape of an output.
-        if value.name == found.output and len(value.type.tensor_type.shape.dim) == _RANK:
+        if value.name == logits.output and len(value.type.tensor_type.shape.dim) == _RANK:
             value.type.tensor_type.shape.dim[TOKENS].dim_value = 1
     # Shapes of the rows that are gone; whoever reads the model infers them again.
     del graph.value_info[:]

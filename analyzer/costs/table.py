@@ -237,10 +237,10 @@ def _with_origins(graph: Graph, costs: tuple[Cost, ...]) -> tuple[Cost, ...]:
         inherited = next((origins[t.name] for t in node.present_inputs if t.name in origins), None)
         origin = inherited or f"'{node.name}' ({node.op_type})"
         origins.update((tensor.name, origin) for tensor in node.present_outputs if _is_open(tensor))
-    return tuple(_told(node, cost, origins) for node, cost in zip(graph.nodes, costs, strict=True))
+    return tuple(_explained(node, cost, origins) for node, cost in zip(graph.nodes, costs, strict=True))
 
 
-def _told(node: Node, cost: Cost, origins: Mapping[str, str]) -> Cost:
+def _explained(node: Node, cost: Cost, origins: Mapping[str, str]) -> Cost:
     if "is not known" not in cost.note:
         return cost
     tensors = (*node.present_inputs, *node.present_outputs)
@@ -254,8 +254,8 @@ def _with_size_origin(graph: Graph, node: Node, cost: Cost) -> Cost:
     decided = next((tensor for tensor in tensors if tensor.name in graph.size_origins), None)
     if decided is None or cost.basis == "unknown" or cost == ZERO:
         return cost
-    said = f"the size of '{decided.name}' is {graph.size_origins[decided.name].text}"
-    return dataclasses.replace(cost, basis="modelled", note=f"{cost.note}; {said}" if cost.note else said)
+    source = f"the size of '{decided.name}' is {graph.size_origins[decided.name].text}"
+    return dataclasses.replace(cost, basis="modelled", note=f"{cost.note}; {source}" if cost.note else source)
 
 
 def _is_open(tensor: Tensor) -> bool:

@@ -107,9 +107,9 @@ def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -
         for where in (("input", "output", "inside"), ("inside",))
     )
     # Copies are one component of one source, so that the share inside the graph scales its interval as well.
-    kept = inside / link if link else 0.0
+    saved = inside / link if link else 0.0
     components = tuple(
-        replace(part, time=part.time.scaled(kept)) if part.resource == "link" else part
+        replace(part, time=part.time.scaled(saved)) if part.resource == "link" else part
         for part in plans.gpu.components
     )
     change = ratio(plans.cpu.components, components)

@@ -226,8 +226,8 @@ def weight_bytes(question: DecisionInput) -> int:
 
 def cpu_weight_bytes(question: DecisionInput) -> int:
     """All weights on the CPU, as its session keeps them."""
-    kept = question.cpu_weight_bytes
-    return question.graph.parameter_bytes if kept is None else kept
+    stored = question.cpu_weight_bytes
+    return question.graph.parameter_bytes if stored is None else stored
 
 
 def _activations(question: DecisionInput, device: Device | None) -> int | None:

@@ -66,11 +66,11 @@ def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iter
     """
     for instance in question.instances:
         if plan.name == "cpu" or "gpu" not in plan.sides:
-            found = _on_cpu(question, plan, instance)
+            result = _on_cpu(question, plan, instance)
         else:
-            found = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")
-        if found is not None and found[0].latency.value > 0:
-            yield _row(question, plan, instance, *found)
+            result = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")
+        if result is not None and result[0].latency.value > 0:
+            yield _row(question, plan, instance, *result)
 
 
 def _row(question: DecisionInput, plan: Plan, instance: Instance, run: HostedRun, replicas: int) -> CostRow:

@@ -52,8 +52,8 @@ def bound_units(
     """
     # What has no CUDA kernel stays on the CPU as if it were pinned there.
     bound: list[bool | None] = [None if gpu_capable else False for gpu_capable in problem.gpu_capable_units()]
-    kept = {problem.unit[index]: index for index in gpu_only if bound[problem.unit[index]] is None}
-    kept.pop(HOST, None)
+    anchors = {problem.unit[index]: index for index in gpu_only if bound[problem.unit[index]] is None}
+    anchors.pop(HOST, None)
     pinned: dict[int, tuple[Pin, Node]] = {}
     for index, pin in pins_by_operator(graph, pins).items():
         unit, node = problem.unit[index], graph.nodes[index]
@@ -64,8 +64,8 @@ def bound_units(
                 f"{node.name} ({node.op_type}) cannot be pinned to the GPU: ONNX Runtime runs it on the CPU.",
                 hint=f"Drop the pin {pin.pattern}={pin.device}.",
             )
-        if pin.device == "cpu" and unit in kept:
-            holder = graph.nodes[kept[unit]]
+        if pin.device == "cpu" and unit in anchors:
+            holder = graph.nodes[anchors[unit]]
             raise UsageError(
                 f"{node.name} ({node.op_type}) cannot be pinned to the CPU: ONNX Runtime's CPU provider has no "
                 f"kernel for {holder.op_type} in its types, and no session would keep it there.",
@@ -79,7 +79,7 @@ def bound_units(
                 hint="Pin both to the same device.",
             )
         bound[unit] = pin.device == "gpu"
-    for unit in kept:
+    for unit in anchors:
         bound[unit] = True
     return bound
 

@@ -82,9 +82,9 @@ class EdgeArrays:
 
     def _with_reader(self, which: Bools) -> Bools:
         """Edges that have one of these readers."""
-        found = np.zeros(self._count, dtype=np.bool_)
-        found[self._edge_of_reader[which]] = True
-        return found
+        result = np.zeros(self._count, dtype=np.bool_)
+        result[self._edge_of_reader[which]] = True
+        return result
 
     def _arcs(self, units: int, edges: Sequence[TensorEdge]) -> Arcs:
         """From, to, cost when the first is on the CPU's side and the second on the GPU's.

@@ -154,8 +154,8 @@ def why_not(ranked: Ranked, one: Contender) -> WhyNot | None:
         return WhyNot(reason="memory", sentence=f"as a split {interval(*more)} {measure}")
     cost = first.gain(one, "cost") if ranked.objective != "cost" else None
     aside = "" if cost is None else f", at {interval(*cost)} the dollars"
-    found = by_ratio(more, measure, _SLUGS.get(ranked.objective, "slower"), named=way.named, aside=aside)
-    return _cause(one, found) if found.reason == "slower" and way.kind == "gpu" else found
+    cause = by_ratio(more, measure, _SLUGS.get(ranked.objective, "slower"), named=way.named, aside=aside)
+    return _cause(one, cause) if cause.reason == "slower" and way.kind == "gpu" else cause
 
 
 def by_ratio(more: Ratio, measure: str, reason: str, *, named: bool, aside: str = "") -> WhyNot:
@@ -168,14 +168,14 @@ def by_ratio(more: Ratio, measure: str, reason: str, *, named: bool, aside: str 
     return WhyNot(reason=reason, sentence=times)
 
 
-def _cause(one: Contender, found: WhyNot) -> WhyNot:
+def _cause(one: Contender, why: WhyNot) -> WhyNot:
     """Return the largest burden of a plan with a GPU that is slower, where it is large."""
     reason = largest_burden(one.components)
     if not reason:
-        return found
+        return why
     spent, whole = busy_s(one.components, BURDENS[reason]), sum(part.time.value for part in one.components)
     part = f"{seconds(spent)}, {share(spent / whole)} of it"
-    return WhyNot(reason=reason, sentence=f"{found.sentence}: {_BURDENS_IN_WORDS[reason]} {part}")
+    return WhyNot(reason=reason, sentence=f"{why.sentence}: {_BURDENS_IN_WORDS[reason]} {part}")
 
 
 def rank_ways(
@@ -207,24 +207,24 @@ def rank_ways(
         cannot run, and other precisions.
     """
     decides = _known_objective(contenders, objective)
-    kept = _each_instance_once(contenders, decides, batch)
+    remaining = _each_instance_once(contenders, decides, batch)
     other_models = sorted(
         others, key=lambda one: (not one.runs, one.latency_s or 0.0, one.precision, one.device)
     )
-    able = [one for one in kept if one.way.is_usable]
+    able = [one for one in remaining if one.way.is_usable]
     if not able:  # what comes nearest to the limit is wanted, whatever the objective
         decides = "latency"
     named = [one for one in able if one.way.named]
     at_batch = _compared(able if decides == "cost" else named or able, decides, batch)
     leader = _best_of(at_batch, decides)
     first = None if leader is None else _worth_its_dollars(leader, at_batch, decides, limit_s)
-    late = [one for one in kept if one.way.runs and not one.way.is_usable]
+    late = [one for one in remaining if one.way.runs and not one.way.is_usable]
     nearest = None if able else _best_of([one for one in late if one.way.named] or late, "latency")
     compared = {id(one) for one in _compared(able, decides, batch)}
     order = (
         *sorted(able, key=lambda one: (one is not first, id(one) not in compared, *_key(one, decides))),
         *sorted(late, key=lambda one: (one is not nearest, *_key(one, "latency"))),
-        *sorted((one for one in kept if not one.way.runs), key=_order),
+        *sorted((one for one in remaining if not one.way.runs), key=_order),
     )
     ranked = Ranked(
         contenders=order,

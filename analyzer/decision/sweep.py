@@ -118,17 +118,17 @@ def _seen(by_batch: Mapping[int, DecisionInput], planned: Mapping[int, Plans]) -
         yield _seen_as(question, batch, plans)
 
 
-def _seen_as(question: DecisionInput, batch: int, found: Plans | None = None) -> _BatchSeen:
-    found = found or plan_all(question)
+def _seen_as(question: DecisionInput, batch: int, planned: Plans | None = None) -> _BatchSeen:
+    planned = planned or plan_all(question)
     plans: dict[Name, SweepPlan] = {
         plan.name: SweepPlan(
             **plan.latency.keys("latency_s"), throughput_per_s=throughput(question, plan), fits=plan.fits
         )
-        for plan in found
+        for plan in planned
     }
     return _BatchSeen(
         row=SweepRow(batch=batch, plans=plans),
-        ratio=ratio(found.cpu.components, found.gpu.components) if found.gpu is not None else None,
+        ratio=ratio(planned.cpu.components, planned.gpu.components) if planned.gpu is not None else None,
         nothing_on_gpu=nothing_on_gpu(question),
         nothing_on_cpu=bool(question.cpu_refuses),
     )
@@ -139,8 +139,8 @@ def _crossovers(fitting: Sequence[_BatchSeen], between: Callable[[int], _BatchSe
     crossovers = []
     for before, after in itertools.pairwise(fitting):
         if before.gpu_wins != after.gpu_wins:
-            found = _first_change(before, after, between, lambda one: one.gpu_wins) if between else after
-            crossovers.append(found.batch)
+            result = _first_change(before, after, between, lambda one: one.gpu_wins) if between else after
+            crossovers.append(result.batch)
     return crossovers
 
 

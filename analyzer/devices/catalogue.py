@@ -79,14 +79,14 @@ def device_of_kind(name: str, kind: DeviceKind) -> Device:
     Raises:
         DeviceError: It is unknown, or it is the other kind.
     """
-    found = device(name)
-    if found.kind != kind and not is_toml(name):
-        other = found.kind
+    result = device(name)
+    if result.kind != kind and not is_toml(name):
+        other = result.kind
         raise DeviceError(
-            f"--{kind} {name}: the {found.name} is a {other.upper()}.",
-            hint=f"--{other} {found.slug} names it; `analyze devices` lists both kinds.",
+            f"--{kind} {name}: the {result.name} is a {other.upper()}.",
+            hint=f"--{other} {result.slug} names it; `analyze devices` lists both kinds.",
         )
-    return found
+    return result
 
 
 @cache
@@ -127,9 +127,9 @@ def instances(
     wanted = _regions_named(regions, offers)
     by_name: dict[tuple[str, str], Instance] = {}
     for item in _catalogue_instances():
-        found = _offered(item, pricing, wanted)
-        if found is not None:
-            by_name[_offer_key(item)] = found
+        result = _offered(item, pricing, wanted)
+        if result is not None:
+            by_name[_offer_key(item)] = result
     for offer in offers:
         if offer.pricing == pricing and (not wanted or not offer.region or offer.region.lower() in wanted):
             by_name[_offer_key(offer)] = offer
@@ -166,7 +166,7 @@ def listed_prices() -> Mapping[tuple[str, str], tuple[Mapping[str, Any], ...]]:
         for name, usd_per_hour in listed["usd_per_hour"].items():
             price = {**same, "usd_per_hour": float(usd_per_hour), "source": source}
             prices.setdefault((listed["provider"].lower(), name.lower()), []).append(price)
-    return {key: tuple(found) for key, found in prices.items()}
+    return {key: tuple(result) for key, result in prices.items()}
 
 
 @cache
@@ -199,10 +199,10 @@ def _offered(item: Instance, pricing: Pricing, wanted: Collection[str]) -> Insta
     if not wanted and pricing == item.pricing:
         return item  # the usual request waits for no second file
     within = wanted or (item.region.lower(),)
-    found = [one for one in prices_of(item) if one.pricing == pricing and one.region.lower() in within]
-    if not found:
+    result = [one for one in prices_of(item) if one.pricing == pricing and one.region.lower() in within]
+    if not result:
         return None
-    return min(found, key=lambda one: one.usd_per_hour)
+    return min(result, key=lambda one: one.usd_per_hour)
 
 
 def _regions_named(regions: Sequence[str], offers: Iterable[Instance]) -> Collection[str]:
@@ -331,7 +331,7 @@ def _slugs(kind: DeviceKind, spelling: Callable[[str], Hashable]) -> Mapping[Has
     for slug, entry in entries(_tables(kind)):
         for name in (slug, *entry.get("aliases", ())):
             slugs.setdefault(spelling(name), set()).add(slug)
-    return {spelled: next(iter(found)) for spelled, found in slugs.items() if len(found) == 1 and spelled}
+    return {spelled: next(iter(result)) for spelled, result in slugs.items() if len(result) == 1 and spelled}
 
 
 def _telling_words(name: str) -> frozenset[str]:

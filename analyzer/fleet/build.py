@@ -161,7 +161,7 @@ def fleet_of(
         UsageError: Where a model runs today is not among the offers.
     """
     predicted = [
-        _told(entry, row)
+        _reported(entry, row)
         for entry, row in sorted(rows, key=lambda pair: (pair[0].name.casefold(), pair[0].name))
     ]
     biases = biases_of(pair for row in predicted for pair in _pairs(row, measured.get(row.name, ())))
@@ -184,7 +184,7 @@ def fleet_of(
     )
 
 
-def _told(entry: Entry, row: FleetModel) -> FleetModel:
+def _reported(entry: Entry, row: FleetModel) -> FleetModel:
     """Return a row with what the manifest says of its model."""
     return replace(
         row,
@@ -205,9 +205,9 @@ def _measured_cells(measured: Iterable[FleetModel]) -> dict[tuple[str, int | Non
 
 
 def _pairs(row: FleetModel, measured: Iterable[FleetModel]) -> Iterator[MeasuredPair]:
-    found = _measured_cells(measured)
+    result = _measured_cells(measured)
     for cell in row.cells:
-        other = found.get((cell.device, cell.batch))
+        other = result.get((cell.device, cell.batch))
         if other is not None:
             yield MeasuredPair(model=row.name, predicted=cell, measured=other)
 
@@ -216,9 +216,9 @@ def _with_measured(
     row: FleetModel, measured: Sequence[FleetModel], biases: Mapping[str, DeviceBias]
 ) -> FleetModel:
     """Return a row with measured cells in place of predicted ones, and the others corrected by them."""
-    found = _measured_cells(measured)
+    result = _measured_cells(measured)
     cells = tuple(
-        found.get((cell.device, cell.batch))
+        result.get((cell.device, cell.batch))
         or (judged_anew(row, corrected(cell, biases[cell.device])) if cell.device in biases else cell)
         for cell in row.cells
     )
@@ -228,16 +228,16 @@ def _with_measured(
 
 def _devices(models: Iterable[FleetModel], machine: Machine) -> tuple[FleetDevice, ...]:
     """Return columns: GPUs in the order in that models have them, then CPUs, those of the price list last."""
-    found: dict[str, FleetDevice] = {}
+    result: dict[str, FleetDevice] = {}
     for model in models:
         for cell in model.cells:
-            known = found.get(cell.device)
+            known = result.get(cell.device)
             if known is None:
                 name = _name(cell.device, machine)
-                found[cell.device] = FleetDevice(slug=cell.device, name=name, kind=cell.kind, named=cell.named)
+                result[cell.device] = FleetDevice(slug=cell.device, name=name, kind=cell.kind, named=cell.named)
             elif cell.named and not known.named:
-                found[cell.device] = replace(known, named=True)
-    return tuple(sorted(found.values(), key=lambda device: (device.kind == "cpu", not device.named)))
+                result[cell.device] = replace(known, named=True)
+    return tuple(sorted(result.values(), key=lambda device: (device.kind == "cpu", not device.named)))
 
 
 def _name(slug: str, machine: Machine) -> str:

@@ -273,33 +273,35 @@ class RayCluster:
         if self._connection.started:
             return Order(python=python, timeout_s=self._timeout_s)
         paths = sorted({path for job in jobs for path in files_of(job)})
-        told = self._order.carried
-        if told is None:
+        folder_facts = self._order.carried
+        if folder_facts is None:
             ours = sight(paths, neighbours=True)
             # By value: what is asked of a machine is no part of the package there.
-            seen = self._asked(lambda: sight(paths, neighbours=True))
+            seen = self._replies(lambda: sight(paths, neighbours=True))
             if any(other != ours for other in seen.values()):
-                told = self._carry(jobs)
-        if told is not None:
-            require_inside(jobs, told.folder)
-            self._require_carried(paths, told)
-        return Order(python=python, timeout_s=self._timeout_s, program=program_facts(), carried=told)
+                folder_facts = self._carry(jobs)
+        if folder_facts is not None:
+            require_inside(jobs, folder_facts.folder)
+            self._require_carried(paths, folder_facts)
+        return Order(python=python, timeout_s=self._timeout_s, program=program_facts(), carried=folder_facts)
 
     def _carry(self, jobs: Sequence[Job]) -> Carried:
         """Has Ray carry the working folder; in a job of Ray's it has done so already."""
         folder = _folder_of_the_job() or jobs[0].folder
         require_inside(jobs, folder)
-        told = carried(folder, notes=NOTES_FOLDER)
+        folder_facts = carried(folder, notes=NOTES_FOLDER)
         if not _folder_of_the_job():
-            self._connection.carry(told)
+            self._connection.carry(folder_facts)
             self._task = self._ray.remote(_task(self._work))
-        return told
+        return folder_facts
 
-    def _require_carried(self, paths: Sequence[str], told: Carried) -> None:
+    def _require_carried(self, paths: Sequence[str], folder_facts: Carried) -> None:
         from ray import exceptions
 
         try:
-            names = self._ray.get(self._ray.remote(lambda: lacking(paths, told)).options(num_cpus=0).remote())
+            names = self._ray.get(
+                self._ray.remote(lambda: lacking(paths, folder_facts)).options(num_cpus=0).remote()
+            )
         except exceptions.RayError as error:
             raise UsageError(
                 f"The cluster cannot unpack the working folder: {_line(error)}", hint=LEAVE_OUT_HINT
@@ -324,20 +326,20 @@ class RayCluster:
 
             return node_facts()
 
-        found: dict[str, NodeFacts] = dict(self._asked(facts_there))
+        result: dict[str, NodeFacts] = dict(self._replies(facts_there))
         for node in self._nodes():
-            if node.id in found and not node.gpus:  # not ours to use
-                found[node.id] = replace(found[node.id], gpu="")
+            if node.id in result and not node.gpus:  # not ours to use
+                result[node.id] = replace(result[node.id], gpu="")
         if not self._connection.started:
             names = {node.id: node.name for node in self._nodes()}
-            for name, facts in found.items():
+            for name, facts in result.items():
                 try:
                     require_same_program(program_facts(), facts.program, names.get(name, name))
                 except OtherNodeError as error:
                     raise UsageError(f"{error}", hint=_SAME_HINT) from error
-        return found
+        return result
 
-    def _asked(self, question: Callable[[], Any]) -> Mapping[str, Any]:
+    def _replies(self, question: Callable[[], Any]) -> Mapping[str, Any]:
         """Answers of all machines, by Ray's name; one that is lost meanwhile has none."""
         from ray import exceptions
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -69,12 +69,12 @@ def require_answer(address: Address) -> None:
             if os.environ.get("RAY_USE_TLS", "0") != "0":
                 return  # what answers speaks TLS, and with certificates of its own
             connection.sendall(_PREFACE)
-            found = b""
-            while len(found) < _HEADER and (part := connection.recv(_HEADER - len(found))):
-                found += part
+            result = b""
+            while len(result) < _HEADER and (part := connection.recv(_HEADER - len(result))):
+                result += part
     except OSError as error:
         raise _no_answer(address, f"No Ray answers at {address.text}: {error.strerror or error}.") from error
-    if len(found) < _HEADER or found[_TYPE] != _SETTINGS:
+    if len(result) < _HEADER or result[_TYPE] != _SETTINGS:
         raise _no_answer(address, f"What answers at {address.text} is not Ray.")
 
 
@@ -151,7 +151,7 @@ class Connection:
             self.started = True
             self._start(jobs or default_jobs())
 
-    def carry(self, told: Carried) -> None:
+    def carry(self, folder_facts: Carried) -> None:
         """Connect anew with a copy of a folder on each machine.
 
         Raises:
@@ -163,8 +163,10 @@ class Connection:
                 hint='Before: ray.init(..., runtime_env={"working_dir": "."}), or leave the connecting to us.',
             )
         self.ray.shutdown()
-        excludes = [f"/{Path(name).as_posix()}/" for name in told.left_out]
-        self._begin(address=self._address.text, runtime_env={"working_dir": told.folder, "excludes": excludes})
+        excludes = [f"/{Path(name).as_posix()}/" for name in folder_facts.left_out]
+        self._begin(
+            address=self._address.text, runtime_env={"working_dir": folder_facts.folder, "excludes": excludes}
+        )
 
     def close(self) -> None:
         """Leaves the cluster; one that was started here ends."""
@@ -212,12 +214,12 @@ class Connection:
                     context = self.ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
                 break
             except Exception as error:
-                told = _all_of(error)
-                if tries_left and _NO_SERVER in told:
+                messages = _all_of(error)
+                if tries_left and _NO_SERVER in messages:
                     time.sleep(_BETWEEN_TRIES_S)
                     continue
                 self.close()
-                raise _refused(self.told, told) from error
+                raise _refused(self.told, messages) from error
         self._tell_deaths(False)
         url = getattr(context, "dashboard_url", None)
         self.dashboard = "" if not url else url if "://" in url else f"http://{url}"
@@ -302,9 +304,9 @@ def _quiet() -> Iterator[None]:
     """Ray's C++ parts write to standard error whatever they are told, until they are connected."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # there may be none
-            kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-            stack.callback(os.close, kept)
-            stack.callback(os.dup2, kept, 2)
+            saved, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, 2)
             os.dup2(nothing, 2)
             os.close(nothing)
         yield

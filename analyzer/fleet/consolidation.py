@@ -44,7 +44,7 @@ def rentable(cells: Iterable[RankedWay], offers: Sequence[Instance]) -> Rentable
     """
     wanted = {device_key(cell) for cell in cells if usable(cell)}
     memory = {key: _memory(key) for key in wanted}
-    found: list[tuple[Instance, MachineKind]] = []
+    offered: list[tuple[Instance, MachineKind]] = []
     for offer in offers:
         whole = f"{offer.provider} {offer.name}"
         if offer.gpu is not None and offer.gpu in wanted and offer.gpu_count >= 1:
@@ -60,8 +60,10 @@ def rentable(cells: Iterable[RankedWay], offers: Sequence[Instance]) -> Rentable
             )
         else:
             continue
-        found.append((offer, kind))
-    return Rentable(instances=tuple(instance for instance, _ in found), kinds=tuple(kind for _, kind in found))
+        offered.append((offer, kind))
+    return Rentable(
+        instances=tuple(instance for instance, _ in offered), kinds=tuple(kind for _, kind in offered)
+    )
 
 
 def demand_of(
@@ -99,16 +101,16 @@ def instance_of(today: Today, offers: Sequence[Instance]) -> Instance:
     Raises:
         UsageError: The price list has none of this name; the hint names the nearest.
     """
-    asked = today.instance.strip().lower()
+    wanted = today.instance.strip().lower()
     named = {offer.name.lower(): offer for offer in reversed(offers)}
     named |= {f"{offer.provider} {offer.name}".lower(): offer for offer in offers}
-    if asked not in named:
+    if wanted not in named:
         own = "`--prices` adds instances of your own."
         raise UsageError(
             f"No instance is called {today.instance!r} on the price list.",
-            hint=did_you_mean(asked, named, own, spelled=lambda name: repr(named[name].name)),
+            hint=did_you_mean(wanted, named, own, spelled=lambda name: repr(named[name].name)),
         )
-    return named[asked]
+    return named[wanted]
 
 
 def _memory(device: str) -> int | None:
@@ -203,18 +205,18 @@ def _for_traffic(
     model: FleetModel, traffic: Traffic, today_usd: float, offers: Sequence[Instance]
 ) -> _Place | None:
     """Return the fewest dollars of machines of one kind that carry the traffic."""
-    found = rentable(model.cells, offers)
+    machines = rentable(model.cells, offers)
     demand, cells = demand_of(model, traffic, range(len(model.cells)))
-    packing = alone(demand, found.kinds)
+    packing = alone(demand, machines.kinds)
     if not packing.machines:
         return None
     first = packing.machines[0]
     cell = cells[first.devices[0][0].mode]
     same = [index for index in cells if device_key(model.cells[index]) == device_key(model.cells[cell])]
-    slow = alone(demand_of(model, traffic, same, slow=True)[0], found.kinds)
+    slow = alone(demand_of(model, traffic, same, slow=True)[0], machines.kinds)
     return _Place(
         cell=cell,
-        instance=found.instances[first.kind].name,
+        instance=machines.instances[first.kind].name,
         count=sum(machine.count for machine in packing.machines),
         usd_per_month=_usd(packing),
         certain=not slow.left_out and _usd(slow) < today_usd,
@@ -236,11 +238,11 @@ def _one_for_one(model: FleetModel, today: Instance, offers: Sequence[Instance])
     for index, cell in enumerate(model.cells):
         if not usable(cell) or (now is None and cell.meets is None):
             continue
-        found = _cheapest_instance(model, cell, offers)
-        if found is None:
+        cheapest = _cheapest_instance(model, cell, offers)
+        if cheapest is None:
             continue
         assert cell.latency is not None
-        name, usd_per_hour = found
+        name, usd_per_hour = cheapest
         slow_s = cell.latency.high
         if cell.meets is not None:
             certain = limit_s is not None and slow_s <= limit_s
@@ -266,8 +268,8 @@ def _cheapest_instance(
         # Its GPUs may be several, and then not every machine with one of them will do.
         priced = cell.instance is not None and cell.usd_per_hour is not None
         return (cell.instance or "", cell.usd_per_hour or 0.0) if priced else None
-    found = rentable([cell], offers)
-    able = [(instance.usd_per_hour, instance.name) for instance in found.instances]
+    machines = rentable([cell], offers)
+    able = [(instance.usd_per_hour, instance.name) for instance in machines.instances]
     usd, name = min(able, default=(0.0, ""))
     return (name, usd) if name else None
 
@@ -280,23 +282,23 @@ def consolidation_of(models: Sequence[FleetModel], offers: Sequence[Instance]) -
     Raises:
         UsageError: Where a model runs today is not on the price list.
     """
-    asked = [model for model in models if model.traffic is not None]
-    if not asked:
+    with_traffic = [model for model in models if model.traffic is not None]
+    if not with_traffic:
         return None
-    left_out = {model.name: reason for model in asked if (reason := _why_not(model))}
-    able = [model for model in asked if model.name not in left_out]
-    found = rentable((cell for model in able for cell in model.cells), offers)
+    left_out = {model.name: reason for model in with_traffic if (reason := _why_not(model))}
+    able = [model for model in with_traffic if model.name not in left_out]
+    machines = rentable((cell for model in able for cell in model.cells), offers)
     demands, of_cell = [], []
     for model in able:
         assert model.traffic is not None
         demand, cells = demand_of(model, model.traffic, range(len(model.cells)))
         demands.append(demand)
         of_cell.append(cells)
-    packing = pack(demands, found.kinds)
+    packing = pack(demands, machines.kinds)
     left_out |= {able[index].name: reason for index, reason in packing.left_out.items()}
     packed = [model for model in able if model.name not in left_out]
     return Consolidation(
-        instances=tuple(_instances(packing, found, able, of_cell)),
+        instances=tuple(_instances(packing, machines, able, of_cell)),
         usd_per_month=packing.usd_per_hour * HOURS_PER_MONTH,
         least_usd_per_month=packing.least_usd_per_hour * HOURS_PER_MONTH,
         apart_usd_per_month=packing.apart_usd_per_hour * HOURS_PER_MONTH,
@@ -318,10 +320,10 @@ def _why_not(model: FleetModel) -> str:
 
 
 def _instances(
-    packing: Packing, found: Rentable, models: Sequence[FleetModel], of_cell: Sequence[tuple[int, ...]]
+    packing: Packing, machines: Rentable, models: Sequence[FleetModel], of_cell: Sequence[tuple[int, ...]]
 ) -> Iterator[PackedInstance]:
     for machine in packing.machines:
-        instance = found.instances[machine.kind]
+        instance = machines.instances[machine.kind]
         yield PackedInstance(
             provider=instance.provider,
             instance=instance.name,

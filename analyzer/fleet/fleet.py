@@ -68,14 +68,14 @@ class _Progress:
     notes: dict[str, Note] = field(default_factory=dict)
     kept: list[str] = field(default_factory=list)
 
-    def finish(self, job: Job, note: Note, *, kept: bool) -> None:
+    def finish(self, job: Job, note: Note, *, cached: bool) -> None:
         self.notes[job.task] = note
         self.done += 1
         self.failed += note.model.failure is not None
-        if kept:
+        if cached:
             self.kept.append(job.task)
         counts = {"done": self.done, "failed": self.failed, "total": self.total}
-        self.watch(Finished(task=job.task, model=note.model, seconds=note.seconds, kept=kept, **counts))
+        self.watch(Finished(task=job.task, model=note.model, seconds=note.seconds, kept=cached, **counts))
 
 
 @takes_options("fleet")
@@ -117,29 +117,29 @@ def analyze_fleet(
     entries = models_of([os.fspath(model) for model in named])
     machine = this_machine()
     measures = bool(options.get("run"))
-    asked = jobs_of(entries, _by_option(options), machine=machine)
-    paying = _paying(options, asked)
+    requests = jobs_of(entries, _by_option(options), machine=machine)
+    paying = _paying(options, requests)
     offers = offers_of(make_options(**paying)).instances
     for entry in entries:
         if entry.today is not None:
             instance_of(entry.today, offers)  # what nobody rents out is said before any work
     store = Store(Path(output), force=force)
-    store.check([one.decide.task for one in asked])
+    store.check([one.decide.task for one in requests])
     check_fleet_files(store.folder, force=force)
     with _executor(on, jobs, timeout, say) as executor:
         devices = executor.devices if measures else ()
-        measured = [job for one in asked for job in _measurements(one, devices)]
-        progress = _Progress(watch=watch, total=len(asked) + len(measured))
+        measured = [job for one in requests for job in _measurements(one, devices)]
+        progress = _Progress(watch=watch, total=len(requests) + len(measured))
 
         def written() -> Fleet:
-            fleet = _fleet(asked, measured, progress, executor, machine, paying, offers)
+            fleet = _fleet(requests, measured, progress, executor, machine, paying, offers)
             if compare is not None:
                 fleet = replace(fleet, changes=changes(compare, fleet))
             write_fleet(fleet, store.folder, force=force)
             return fleet
 
         try:
-            _run([one.decide for one in asked], executor, store, progress, retry_failed=retry_failed)
+            _run([one.decide for one in requests], executor, store, progress, retry_failed=retry_failed)
             # What cannot be analysed cannot be measured either.
             able = [job for job in measured if progress.notes[job.name].model.failure is None]
             progress.total -= len(measured) - len(able)
@@ -161,9 +161,9 @@ def _run(
         if note is None or (note.model.failure is not None and retry_failed):
             left.append(job)
         else:
-            progress.finish(job, note, kept=True)
+            progress.finish(job, note, cached=True)
     for job, outcome in executor.run(left):
-        progress.finish(job, store.keep(job, outcome), kept=False)
+        progress.finish(job, store.keep(job, outcome), cached=False)
 
 
 @contextmanager
@@ -185,9 +185,9 @@ def _executor(on: str, jobs: int | None, timeout_s: float, say: StageProgress) -
         executor.close()
 
 
-def _measurements(asked: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
+def _measurements(request: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
     """Yield a job for each device of a model's question that stands where jobs are worked on."""
-    job = asked.decide
+    job = request.decide
     targets = job.keywords.get("gpu")
     names = targets.split(",") if isinstance(targets, str) else targets
     gpus = {gpu.slug for gpu in catalogue.gpus()}
@@ -203,29 +203,29 @@ def _measurements(asked: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
 
 def _by_option(keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Values by long option; whether models are run the kind of a job says."""
-    found = {}
+    result = {}
     for one in taken_by("fleet"):
         value = keywords.get(one.keyword)
         if value in (None, ()) or one.name == "run":
             continue
         if one.kind is not NEGATION:
-            found[one.name] = value
+            result[one.name] = value
         elif value is False:  # `--no-cache` is cache=False
-            found[one.name] = True
-    return found
+            result[one.name] = True
+    return result
 
 
-def _paying(options: Mapping[str, Any], asked: Sequence[AskedModel]) -> dict[str, Any]:
+def _paying(options: Mapping[str, Any], requests: Sequence[AskedModel]) -> dict[str, Any]:
     """How machines are paid: as each model is asked (settings say it too); where they differ, as was typed."""
     names = ("prices", "pricing", "region")
-    first = {name: asked[0].decide.keywords.get(name) for name in names}
-    if any(one.decide.keywords.get(name) != first[name] for one in asked for name in names):
+    first = {name: requests[0].decide.keywords.get(name) for name in names}
+    if any(one.decide.keywords.get(name) != first[name] for one in requests for name in names):
         first = {name: options.get(name) for name in names}
     return {name: value for name, value in first.items() if value is not None}
 
 
 def _fleet(
-    asked: Sequence[AskedModel],
+    requests: Sequence[AskedModel],
     measured: Sequence[Job],
     progress: _Progress,
     executor: Executor,
@@ -234,7 +234,9 @@ def _fleet(
     offers: Sequence[Instance],
 ) -> Fleet:
     rows = [
-        (one.entry, progress.notes[one.decide.task].model) for one in asked if one.decide.task in progress.notes
+        (one.entry, progress.notes[one.decide.task].model)
+        for one in requests
+        if one.decide.task in progress.notes
     ]
     by_model: dict[str, list[FleetModel]] = {}
     for job in measured:
@@ -245,7 +247,7 @@ def _fleet(
     return fleet_of(
         rows,
         by_model,
-        left=len(asked) - len(rows),
+        left=len(requests) - len(rows),
         pricing=pricing,
         offers=offers,
         machine=machine,

@@ -135,18 +135,18 @@ def jobs_of(
     """
     here = machine or this_machine()
     with standing_for(here):  # each model's options are checked, and the machine is asked about itself once
-        asked = tuple(_asked(entry, options, here) for entry in entries)
-    commands = {one.decide.question for one in asked}
+        requests = tuple(_request(entry, options, here) for entry in entries)
+    commands = {one.decide.question for one in requests}
     for name in options:
         if not any(name in _names(command) for command in commands):
             raise UsageError(
                 f"--{name} says nothing about these models.",
                 hint=f"They are asked by `{_spelled(sorted(commands)[0])}`.",
             )
-    return asked
+    return requests
 
 
-def _asked(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedModel:
+def _request(entry: Entry, options: Mapping[str, Any], machine: Machine) -> AskedModel:
     question = entry.question or "run"
     for name in entry.options:
         if name not in _names(question):

@@ -208,8 +208,8 @@ class _Reader:
     def _header(self, table: str, number: int) -> int:
         """Return line, from 0, on that the table of this number begins; 0 where it is written another way."""
         header = re.compile(rf"\s*\[\[?\s*{table}\s*\]?\]")
-        found = [index for index, line in enumerate(self._lines) if header.match(line)]
-        return found[number] if number < len(found) else 0
+        result = [index for index, line in enumerate(self._lines) if header.match(line)]
+        return result[number] if number < len(result) else 0
 
     def _line(self, key: str, start: int) -> int:
         """Return the 0-based line of a key in the table that begins at ``start``; the table's where unseen."""
@@ -262,25 +262,25 @@ def expanded(entry: Entry) -> Iterator[Entry]:
     """
     text = entry.reference
     if os.path.isdir(text) and not _generates(text):
-        found = sorted(_in_folder(Path(text)))
-        if not found:
+        result = sorted(_in_folder(Path(text)))
+        if not result:
             raise ModelError(
                 f"{text} holds no model.",
                 hint="Looked for: .onnx, .pt2, .py with a model in it, folders with config.json.",
             )
     elif glob.has_magic(split_path(text)[0]) and not os.path.exists(text):
-        found = sorted(path for path in glob.glob(text, recursive=True) if _may_be_model(path))
-        if not found:
+        result = sorted(path for path in glob.glob(text, recursive=True) if _may_be_model(path))
+        if not result:
             raise ModelError(f"{text} fits no model.", hint="Quote it if the shell should leave it alone.")
     else:
         yield entry
         return
-    if entry.name and len(found) > 1:
+    if entry.name and len(result) > 1:
         raise UsageError(
-            f"{entry.where}: {len(found)} models cannot all be called {entry.name}.",
+            f"{entry.where}: {len(result)} models cannot all be called {entry.name}.",
             hint="Leave the name out, or name one model.",
         )
-    for path in found:
+    for path in result:
         yield replace(entry, reference=path)
 
 

@@ -123,38 +123,38 @@ def sight(paths: Iterable[str], *, neighbours: bool = False) -> str:
     digest = hashlib.sha256()
     for path in sorted(_with_neighbours(paths) if neighbours else set(paths)):
         try:
-            found = os.stat(path)
-            told = f"{found.st_size} {found.st_mtime_ns}" if not os.path.isdir(path) else "folder"
+            status = os.stat(path)
+            facts = f"{status.st_size} {status.st_mtime_ns}" if not os.path.isdir(path) else "folder"
         except OSError:
-            told = "none"
-        digest.update(f"{path}\0{told}\0".encode("utf-8", "surrogateescape"))
+            facts = "none"
+        digest.update(f"{path}\0{facts}\0".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
 
 
 def _with_neighbours(paths: Iterable[str]) -> set[str]:
     """Return the paths, and Python files and configurations in their folders."""
-    found = set(paths)
-    for folder in {path if os.path.isdir(path) else os.path.dirname(path) for path in found}:
+    result = set(paths)
+    for folder in {path if os.path.isdir(path) else os.path.dirname(path) for path in result}:
         try:
             names = os.listdir(folder)
         except OSError:
             continue
-        found |= {os.path.join(folder, name) for name in names if name.endswith((".py", ".json"))}
-    return found
+        result |= {os.path.join(folder, name) for name in names if name.endswith((".py", ".json"))}
+    return result
 
 
-def lay_out(copy: str, told: Carried) -> str:
+def lay_out(copy: str, folder_facts: Carried) -> str:
     """Lay the carried files out as in their repository, once, by links; return the folder to work in."""
     # The same files may have been carried from elsewhere.
-    place_of_it = "\0".join((told.below, *told.repositories)).encode("utf-8", "surrogateescape")
+    place_of_it = "\0".join((folder_facts.below, *folder_facts.repositories)).encode("utf-8", "surrogateescape")
     top = f"{copy.rstrip(os.sep)}-{hashlib.sha256(place_of_it).hexdigest()[:12]}"
-    below = told.below or os.curdir
+    below = folder_facts.below or os.curdir
     if not os.path.isdir(top):
         with folder_aside(Path(top).parent) as building:
             place = os.path.normpath(os.path.join(building, below))
             shutil.copytree(copy, place, copy_function=_link, symlinks=True, dirs_exist_ok=True)
-            repositories = [os.path.join(place, name) for name in told.repositories]
-            for folder in (str(building), *repositories) if told.below else repositories:
+            repositories = [os.path.join(place, name) for name in folder_facts.repositories]
+            for folder in (str(building), *repositories) if folder_facts.below else repositories:
                 os.makedirs(os.path.join(folder, ".git"), exist_ok=True)
             try:
                 os.rename(building, top)
@@ -171,9 +171,9 @@ def _link(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def moved(job: Job, told: Carried, here: str) -> Job:
+def moved(job: Job, folder_facts: Carried, here: str) -> Job:
     """Return a job with paths of a carried folder that lies elsewhere."""
-    swap = _Swap(told.folder, here)
+    swap = _Swap(folder_facts.folder, here)
     return replace(
         job,
         reference=swap.path(job.reference),
@@ -182,9 +182,9 @@ def moved(job: Job, told: Carried, here: str) -> Job:
     )
 
 
-def moved_back(outcome: Outcome, told: Carried, here: str) -> Outcome:
+def moved_back(outcome: Outcome, folder_facts: Carried, here: str) -> Outcome:
     """Return an outcome as it would be told where the carried folder is: texts, and what it was made from."""
-    swap = _Swap(here, told.folder)
+    swap = _Swap(here, folder_facts.folder)
     failure = outcome.model.failure
     if failure is not None:
         failure = replace(failure, message=swap.text(failure.message), hint=swap.text(failure.hint))
@@ -303,16 +303,16 @@ def node_facts() -> NodeFacts:
     )
 
 
-def lacking(paths: Sequence[str], told: Carried) -> list[str]:
+def lacking(paths: Sequence[str], folder_facts: Carried) -> list[str]:
     """Which of these files of the carried folder did not come here, relative to it."""
-    here = _working_copy(told)
-    names = (os.path.relpath(path, told.folder) for path in paths)
+    here = _working_copy(folder_facts)
+    names = (os.path.relpath(path, folder_facts.folder) for path in paths)
     return sorted(name for name in names if not os.path.exists(os.path.join(here, name)))
 
 
-def _working_copy(told: Carried) -> str:
+def _working_copy(folder_facts: Carried) -> str:
     """Return the local copy of the carried folder; the working folder of this process is a copy of that."""
-    return lay_out(_started_in(), told)
+    return lay_out(_started_in(), folder_facts)
 
 
 @lru_cache(maxsize=1)
@@ -360,7 +360,7 @@ def work_on_node(errand: Errand, order: Order) -> bytes:
     return msgspec.msgpack.encode(outcome)
 
 
-class _Kept:
+class _Cached:
     """The slot of this process, which outlives a model."""
 
     slot: WorkSlot | None = None
@@ -375,21 +375,21 @@ def _slot(at_once: int, memory: int, *, python: bool, carried: bool) -> WorkSlot
     """
     # An engine gives each task its GPUs by a variable, which the slot's processes have from their beginning.
     key = (python, at_once, os.environ.get(_VISIBLE))
-    if _Kept.slot is None or _Kept.key != key:
-        if _Kept.slot is not None:
-            _Kept.slot.close()
+    if _Cached.slot is None or _Cached.key != key:
+        if _Cached.slot is not None:
+            _Cached.slot.close()
         else:
             atexit.register(_close)
         _restore_environment(carried=carried)
         left = min(available_bytes(), memory or sys.maxsize)
-        _Kept.slot = WorkSlot(python=python, memory=int(left / at_once) if at_once else 0)
-        _Kept.key = key
-    return _Kept.slot
+        _Cached.slot = WorkSlot(python=python, memory=int(left / at_once) if at_once else 0)
+        _Cached.key = key
+    return _Cached.slot
 
 
 def _close() -> None:
-    if _Kept.slot is not None:
-        _Kept.slot.close()
+    if _Cached.slot is not None:
+        _Cached.slot.close()
 
 
 def _restore_environment(*, carried: bool) -> None:
@@ -405,6 +405,6 @@ def _restore_environment(*, carried: bool) -> None:
     # The copy is put on the path of modules, where its files would stand in for libraries'.
     copy = os.path.realpath(_started_in())
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    kept = [path for path in paths if os.path.realpath(path) != copy]
-    if kept != paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join(kept)
+    remaining = [path for path in paths if os.path.realpath(path) != copy]
+    if remaining != paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join(remaining)

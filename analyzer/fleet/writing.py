@@ -50,12 +50,12 @@ def _moving(by_name: dict[str, FleetModel], moves: Sequence[Move]) -> Iterator[s
         if move.today_kind == "gpu" and by_name[move.model].cells[move.cell].kind == "cpu"
     ]
     others = [move for move in moves if move not in idle]
-    for told, one, many in (
+    for group, one, many in (
         (idle, "pays for a GPU it does not need", "pay for a GPU they do not need"),
         (others, "would cost less elsewhere", "would cost less elsewhere"),
     ):
-        certain = [move for move in told if move.certain]
-        unsure = [move for move in told if not move.certain]
+        certain = [move for move in group if move.certain]
+        unsure = [move for move in group if not move.certain]
         if certain:
             verb = one if len(certain) == 1 else many
             yield f"{len(certain):,} of {plural(len(by_name), 'model')} {verb}: {_saved(certain)}."
@@ -69,23 +69,24 @@ def _saved(moves: Sequence[Move]) -> str:
     return f"{dollars(math.fsum(move.saved_usd_per_month for move in moves))} a month"
 
 
-def _sharing(told: Consolidation | None) -> Iterator[str]:
-    if told is None:
+def _sharing(consolidation: Consolidation | None) -> Iterator[str]:
+    if consolidation is None:
         return
-    names = {one.model for machine in told.instances for one in machine.models}
+    names = {one.model for machine in consolidation.instances for one in machine.models}
     if names:
-        machines = sum(machine.count for machine in told.instances)
-        today = told.today_usd_per_month
-        beside = f"{dollars(told.apart_usd_per_month)} with machines of their own"
+        machines = sum(machine.count for machine in consolidation.instances)
+        today = consolidation.today_usd_per_month
+        apart = f"{dollars(consolidation.apart_usd_per_month)} with machines of their own"
         if today is not None:
-            beside = f"{dollars(today)} today and {beside}"
+            apart = f"{dollars(today)} today and {apart}"
         yield (
             f"{plural(len(names), 'model')} with traffic {'fits' if len(names) == 1 else 'fit'} on "
-            f"{plural(machines, 'instance')}: {dollars(told.usd_per_month)} a month, instead of {beside}; "
-            f"no packing costs less than {dollars(told.least_usd_per_month)}."
+            f"{plural(machines, 'instance')}: {dollars(consolidation.usd_per_month)} a month, "
+            f"instead of {apart}; "
+            f"no packing costs less than {dollars(consolidation.least_usd_per_month)}."
         )
-    if told.left_out:
-        count = len(told.left_out)
+    if consolidation.left_out:
+        count = len(consolidation.left_out)
         verb = "has" if count == 1 else "have"
         yield f"{plural(count, 'model')} with traffic {verb} no place among them."
 

@@ -149,7 +149,7 @@ def answer(
         else None,
         devices=table,
         types=_types(one, market, own),
-        widths=_beside(one, market, (replace(one.setting, width=width) for width in widths), own),
+        widths=_alternatives(one, market, (replace(one.setting, width=width) for width in widths), own),
         frontier=_frontier(one),
         parts=_parts(one, market),
         phases=_verdicts(one, on_cpu),
@@ -162,7 +162,7 @@ def corrected(
     model: GeneratingModel, question: GenerationOptions, devices: Iterable[Device], market: Market
 ) -> Market:
     """Return the market whose predictions for the devices of this machine start from their measurements."""
-    found = {}
+    result = {}
     for device in devices:
         seen = market.measured.get(device.slug)
         if seen is not None:
@@ -170,23 +170,23 @@ def corrected(
             (predicted,) = timed(model, device, setting, [seen.request], market.runner)
             # 1 where it was not run after all, as a prompt of which ONNX Runtime has no operator.
             first, other = (
-                ran.value / told.value if ran.origin == "measured" else 1.0
-                for ran, told in ((seen.first, predicted.first), (seen.other, predicted.other))
+                ran.value / expected.value if ran.origin == "measured" else 1.0
+                for ran, expected in ((seen.first, predicted.first), (seen.other, predicted.other))
             )
             types = model.types_on(device, setting)
-            found[device.slug] = Correction(first=first, other=other, types=types)
-    return replace(market, runner=replace(market.runner, corrections=found)) if found else market
+            result[device.slug] = Correction(first=first, other=other, types=types)
+    return replace(market, runner=replace(market.runner, corrections=result)) if result else market
 
 
 def _memory(one: Candidate) -> GenerationMemory:
     print_, request, width = one.footprint, one.request, one.setting.width
-    kept = request.batch * print_.cache(request.context)
+    cached = request.batch * print_.cache(request.context)
     activations = print_.activations(request) * width
     return GenerationMemory(
         weights_bytes=print_.weights * width,
-        kv_bytes=kept,
+        kv_bytes=cached,
         activation_bytes=activations,
-        total_bytes=print_.weights * width + kept + activations,
+        total_bytes=print_.weights * width + cached + activations,
         fits=one.fits,
         device_bytes=print_.device_bytes(request),
         available_bytes=room(one.device),
@@ -201,9 +201,9 @@ def _sweep(one: Candidate, question: GenerationOptions, market: Market) -> tuple
     batches = sorted({*(_FEW_BATCHES if few else BATCHES), one.request.batch, *question.batches})
     usual = _FEW_CONTEXTS if few else _CONTEXTS
     contexts = sorted({context for context in (*usual, prompt + output) if context <= model.longest})
-    asked = [(batch, context) for batch in batches for context in contexts]
-    requests = [_request(model, batch, context, 1) for batch, context in asked]
-    found = timed(model, device, one.setting, requests, market.runner)
+    points = [(batch, context) for batch in batches for context in contexts]
+    requests = [_request(model, batch, context, 1) for batch, context in points]
+    result = timed(model, device, one.setting, requests, market.runner)
     return tuple(
         seen_as(
             GenerationPoint,
@@ -215,7 +215,7 @@ def _sweep(one: Candidate, question: GenerationOptions, market: Market) -> tuple
                 phases.request, device
             ),
         )
-        for (batch, context), phases in zip(asked, found, strict=True)
+        for (batch, context), phases in zip(points, result, strict=True)
     )
 
 
@@ -229,8 +229,8 @@ def _devices(
     """Return the best way on each device: those that keep the limits by dollars, then those without a price."""
     rows: list[tuple[GenerationOption, Candidate]] = []
     for device in devices.compared:
-        asked = question if device.slug == devices.first.slug else question.replace(gpus=devices.gpus)
-        of_device = [(_as_own(row, own), one) for row, one in _rows(model, asked, device, market)]
+        requested = question if device.slug == devices.first.slug else question.replace(gpus=devices.gpus)
+        of_device = [(_as_own(row, own), one) for row, one in _rows(model, requested, device, market)]
         if of_device:
             rows.append(min(of_device, key=lambda row: _rank(row[0])))
     rows.sort(key=lambda row: _rank(row[0]))
@@ -307,10 +307,10 @@ def _types(one: Candidate, market: Market, own: GenerationOption) -> tuple[Gener
     for setting in settings:
         # A CPU has one type of cache, whatever is asked for.
         apart.setdefault(one.model.types_on(one.device, setting), setting)
-    return _beside(one, market, apart.values(), own)
+    return _alternatives(one, market, apart.values(), own)
 
 
-def _beside(
+def _alternatives(
     one: Candidate, market: Market, settings: Iterable[Setting], own: GenerationOption
 ) -> tuple[GenerationOption, ...]:
     """Return the same request on the same kind of device in other settings, compared with what was asked."""
@@ -414,7 +414,7 @@ def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]
 def _notes(one: Candidate) -> tuple[str, ...]:
     """Return the sentences that hold for an answer."""
     setting = one.setting
-    found = [
+    result = [
         "No request waits: a server's queue and its scheduler are not modelled. "
         "The batch is begun together, and all its prompts are read in one step. `analyze capacity` sizes and "
         "prices a service under traffic, and says the ratio of the dollars.",
@@ -422,21 +422,21 @@ def _notes(one: Candidate) -> tuple[str, ...]:
     ]
     written, on_cpu = one.model.exporter == "config", one.device.kind == "cpu"
     if on_cpu and written:
-        found.append("ONNX Runtime's CPU provider computes in 32 bits: floats of 16 are kept as wide.")
+        result.append("ONNX Runtime's CPU provider computes in 32 bits: floats of 16 are kept as wide.")
     elif setting.weights == "bf16" and written:
-        found.append("Operators of bfloat16 are shown as float16: bytes and rates are the same.")
+        result.append("Operators of bfloat16 are shown as float16: bytes and rates are the same.")
     if setting.weights in ("int4", "int8", "fp8") and written:
         floats = 32 if on_cpu else 16
         own = one.types.own
         if own is not None:
             word = own.weights if own.is_usual else f"{own.bits:.3g} bits"
-            found.append(
+            result.append(
                 f"Weights are stored as `quantization_config` says: most in {word} with a scale for "
                 f"{own.shared_by}, those that it leaves out in {floats} bits."
             )
         else:
             scales = f", with a scale for {BLOCK} of them" if setting.weights != "fp8" else ""
-            found.append(
+            result.append(
                 f"Weights of the layers are {setting.weights}{scales}; "
                 f"embedding and head are {floats} bits wide."
             )
@@ -446,25 +446,25 @@ def _notes(one: Candidate) -> tuple[str, ...]:
     if one.device.kind == "gpu" and packed:
         # Llama 3.2 1B (tests/data/gpu), an H100 and an H200: 16 sequences in int4 took 3.1 and 3.0 ms, told at
         # 1.4 and 1.3; prompts of 512 tokens in int4 and int8 1.1 to 1.4 times what was told.
-        found.append(
+        result.append(
             "Multiplications by packed weights are predicted as fused kernels. ONNX Runtime 1.31 by itself has "
             "them for one row only: on an H100 and an H200 16 sequences took 2.2 to 2.4 times as long, prompts "
             "1.1 to 1.4 times. The intervals hold both."
         )
-        found.append(
+        result.append(
             "With one scale for 32 weights, the session's entry `ep.cuda.fpa_intb_gemm` = `1` has them for "
             "more rows: on an H200 16 sequences took 1.9 ms, 3.0 without it, but a token in int4 and prompts "
             "1.2 to 1.3 times as long as without it."
         )
     if one.device.kind == "gpu" and setting.launch == "session":
-        found.append("The host launches each kernel; `--launch graph` is one replay of a CUDA graph.")
+        result.append("The host launches each kernel; `--launch graph` is one replay of a CUDA graph.")
     if setting.width > 1:
-        found.append(
+        result.append(
             f"{setting.width} GPUs share each layer and sum its results; operators and plans of this record "
             "are the whole model's on one device."
         )
         peer = peer_link(one.device)
-        found += exchange_notes(peer, (setting.width,)) if peer is not None else ()
+        result += exchange_notes(peer, (setting.width,)) if peer is not None else ()
     if not one.fits:
-        found.append("The model does not fit: times are given as if it did.")
-    return tuple(found)
+        result.append("The model does not fit: times are given as if it did.")
+    return tuple(result)

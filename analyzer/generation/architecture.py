@@ -382,18 +382,18 @@ def mixers_of(layer: Layer) -> tuple[Mixer, ...]:
 
 def _of_attention(attention: Attention, hidden: int) -> dict[str, int]:
     queries, keys = attention.heads * attention.size, attention.key_heads * attention.size
-    found = {"q_proj": hidden * (queries + attention.gate), "o_proj": queries * hidden}
+    result = {"q_proj": hidden * (queries + attention.gate), "o_proj": queries * hidden}
     if attention.has_keys:
-        found["k_proj"] = hidden * keys
+        result["k_proj"] = hidden * keys
     if attention.has_keys and attention.has_values:
-        found["v_proj"] = hidden * keys
-    return found
+        result["v_proj"] = hidden * keys
+    return result
 
 
 def _of_latent(attention: LatentAttention, hidden: int) -> dict[str, int]:
     heads, rank, latent = attention.heads, attention.query_rank, attention.latent
     queries = heads * (attention.plain + attention.rotated)
-    found = {
+    result = {
         # Down to a latent and up to the heads; the rotated part of keys comes from the state itself.
         "q_b_proj": (rank or hidden) * queries,
         "kv_a_proj_with_mqa": hidden * (latent + attention.rotated),
@@ -401,12 +401,12 @@ def _of_latent(attention: LatentAttention, hidden: int) -> dict[str, int]:
         "o_proj": heads * attention.value_size * hidden,
     }
     if rank:
-        found["q_a_proj"] = hidden * rank
+        result["q_a_proj"] = hidden * rank
     if (indexer := attention.indexer) is not None:
-        found["indexer.wq_b"] = indexer.heads * indexer.size * (rank or hidden)
-        found["indexer.wk"] = hidden * indexer.size
-        found["indexer.weights_proj"] = hidden * indexer.heads
-    return found
+        result["indexer.wq_b"] = indexer.heads * indexer.size * (rank or hidden)
+        result["indexer.wk"] = hidden * indexer.size
+        result["indexer.weights_proj"] = hidden * indexer.heads
+    return result
 
 
 def _of_state_space(mixer: StateSpace, hidden: int) -> dict[str, int]:
@@ -436,17 +436,17 @@ def products(layer: Layer, architecture: Architecture) -> Iterator[tuple[str, in
     for mixer in mixers_of(layer):
         match mixer:
             case Attention():
-                found = _of_attention(mixer, hidden)
+                result = _of_attention(mixer, hidden)
             case LatentAttention():
-                found = _of_latent(mixer, hidden)
+                result = _of_latent(mixer, hidden)
             case StateSpace():
-                found = _of_state_space(mixer, hidden)
+                result = _of_state_space(mixer, hidden)
             case Recurrence():
-                found = {product.name: product.inner * product.outer for product in mixer.products}
+                result = {product.name: product.inner * product.outer for product in mixer.products}
             case _:
                 assert_never(mixer)
         place = {StateSpace: "mixer.", Recurrence: ""}.get(type(mixer), "self_attn.")
-        yield from ((f"{place}{name}", size) for name, size in found.items())
+        yield from ((f"{place}{name}", size) for name, size in result.items())
     yield from ((product.name, product.inner * product.outer) for product in layer.products)
     if layer.cross is not None:
         yield from ((f"encoder_attn.{name}", size) for name, size in _of_attention(layer.cross, hidden).items())
@@ -460,7 +460,7 @@ def products(layer: Layer, architecture: Architecture) -> Iterator[tuple[str, in
             yield from ((f"mlp.shared_expert.{name}", size) for name, size in shared.items())
 
 
-def kept_elements(mixer: Mixer, tokens: int, width: int = 1) -> int:
+def cached_elements(mixer: Mixer, tokens: int, width: int = 1) -> int:
     """Elements that a layer keeps of a sequence of so many tokens, on all devices that share it.
 
     Heads of keys and values that are fewer than devices are there on several, and every device has all latents.

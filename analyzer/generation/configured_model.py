@@ -12,7 +12,7 @@ from analyzer.generation.architecture import (
     Recurrence,
     StateSpace,
     Storage,
-    kept_elements,
+    cached_elements,
     mixers_of,
 )
 from analyzer.generation.memory import (
@@ -236,7 +236,7 @@ class ConfiguredModel:
         prefill, decode = (self.step(sizes, types, kind) for sizes in (reading, writing))
         cached = (types.cache_type.bits or 0) // 8
         crossed = [layer.cross for layer in architecture.layers if layer.cross is not None]
-        of_source = sum(kept_elements(cross, source, width) * cached for cross in crossed)
+        of_source = sum(cached_elements(cross, source, width) * cached for cross in crossed)
         held = activation_bytes(prefill.graph.graph)
         self._footprints[key] = Footprint(
             # A prefill has the encoder's as well.

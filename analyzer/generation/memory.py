@@ -17,7 +17,7 @@ from analyzer.generation.architecture import (
     Product,
     Recurrence,
     StateSpace,
-    kept_elements,
+    cached_elements,
     mixers_of,
     products,
 )
@@ -36,15 +36,15 @@ _NO_WEIGHTS = (*TABLES, *LITERALS)
 def cache_bytes(architecture: Architecture, tokens: int, types: StepTypes, width: int = 1) -> int:
     """Bytes that one sequence of so many tokens keeps, on all devices together; an encoder's states apart."""
     cached, floats = (types.cache_type.bits or 0) // 8, (types.float_type.bits or 0) // 8
-    found = 0
+    total = 0
     for mixer in (mixer for layer in architecture.layers for mixer in mixers_of(layer)):
-        elements = kept_elements(mixer, tokens, width)
+        elements = cached_elements(mixer, tokens, width)
         if isinstance(mixer, StateSpace | Recurrence):
             # The state is summed up over all tokens, in 32 bits; the convolution's columns are floats.
-            found += mixer.summed * _FLOAT_BYTES + (elements - mixer.summed) * floats
+            total += mixer.summed * _FLOAT_BYTES + (elements - mixer.summed) * floats
         else:
-            found += elements * cached
-    return found
+            total += elements * cached
+    return total
 
 
 def weight_bytes(step: StepGraph) -> int:
@@ -116,18 +116,18 @@ def known_by_size(architecture: Architecture) -> float:
 
 def activation_bytes(graph: Graph) -> int:
     """Activations that a session holds at most, without its state, past and present."""
-    kept = {*graph.carried, *graph.carried.values()}
+    carried = {*graph.carried, *graph.carried.values()}
 
     def others(tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
-        return tuple(None if tensor is None or tensor.name in kept else tensor for tensor in tensors)
+        return tuple(None if tensor is None or tensor.name in carried else tensor for tensor in tensors)
 
     alone = replace(
         graph,
         nodes=tuple(
             replace(node, inputs=others(node.inputs), outputs=others(node.outputs)) for node in graph.nodes
         ),
-        inputs=tuple(tensor for tensor in graph.inputs if tensor.name not in kept),
-        outputs=tuple(tensor for tensor in graph.outputs if tensor.name not in kept),
+        inputs=tuple(tensor for tensor in graph.inputs if tensor.name not in carried),
+        outputs=tuple(tensor for tensor in graph.outputs if tensor.name not in carried),
         carried={},
     )
     # On either device all operators run on it: the plan of a session with one provider.
@@ -160,8 +160,8 @@ class Footprint:
     def activations(self, request: Request) -> int:
         """Of one device, in the larger phase; a cache's present beside its past among them."""
         rows = max(request.prompt * self.prefill_row + self.prefill_sequence, self.decode_row)
-        beside = self._share(request) if self.grows else 0
-        return self.tables + ceil(request.batch * rows) + beside
+        extra = self._share(request) if self.grows else 0
+        return self.tables + ceil(request.batch * rows) + extra
 
     def _share(self, request: Request) -> int:
         """One device's part of all caches."""

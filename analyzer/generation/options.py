@@ -122,17 +122,17 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
 
     def time(batches: Sequence[int]) -> RequestPhases:
         requests = [replace(one.request, batch=batch) for batch in batches]
-        found = timed(one.model, one.device, one.setting, requests, market.runner)
-        known.update(zip(batches, found, strict=True))
-        return found[0]
+        result = timed(one.model, one.device, one.setting, requests, market.runner)
+        known.update(zip(batches, result, strict=True))
+        return result[0]
 
     ladder = [*(2**exponent for exponent in range(most.bit_length()) if 2**exponent < most), most]
     below, above = 0, most + 1
     for start in range(0, len(ladder), _TOGETHER):
         rungs = ladder[start : start + _TOGETHER]
         time(rungs)
-        kept = [batch for batch in rungs if keeps(batch)]
-        below = max([below, *kept])
+        within = [batch for batch in rungs if keeps(batch)]
+        below = max([below, *within])
         late = [batch for batch in rungs if batch > below]
         if late:
             above = min(late)
@@ -149,11 +149,11 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
 
 
 def option(
-    one: Candidate, market: Market, beside: RequestPhases | None = None, *, exact: bool = False
+    one: Candidate, market: Market, reference: RequestPhases | None = None, *, exact: bool = False
 ) -> GenerationOption:
     """Return a candidate as the record has it.
 
-    ``beside`` is what it is compared with, ``exact`` as for ``largest_batch``.
+    ``reference`` is what it is compared with, ``exact`` as for ``largest_batch``.
     """
     most, best = largest_batch(one, market, exact=exact)
     speed_ups = one.phases
@@ -181,8 +181,8 @@ def option(
         batch=one.request.batch,
         largest_batch=most,
         usd_per_million_tokens=None if per_hour is None or rate <= 0 else usd_per_million(per_hour, rate),
-        prefill_speedup=beside.first.value / speed_ups.first.value if beside else None,
-        decode_speedup=beside.other.value / speed_ups.other.value if beside else None,
+        prefill_speedup=reference.first.value / speed_ups.first.value if reference else None,
+        decode_speedup=reference.other.value / speed_ups.other.value if reference else None,
     )
 
 

@@ -234,16 +234,16 @@ def _pairs(decoder: Mapping[str, Any], file: Path) -> tuple[tuple[str, str], ...
         raise _wrong(file, "model.decoder.num_hidden_layers", f"is more than {_MOST_LAYERS:,}")
     parts = (decoder.get(key) for key in ("inputs", "outputs"))
     inputs, outputs = (part if isinstance(part, Mapping) else {} for part in parts)
-    found = []
+    result = []
     for past, present, usual_past, usual_present in _PATTERNS:
         before, after = inputs.get(past, usual_past), outputs.get(present, usual_present)
         for name in (before, after):
             if not isinstance(name, str) or name.count("%d") != 1:
                 raise _wrong(file, f"model.decoder's {past}", "is no name with one %d")
-        found += [
+        result += [
             (before.replace("%d", str(layer)), after.replace("%d", str(layer))) for layer in range(layers)
         ]
-    return tuple(found)
+    return tuple(result)
 
 
 def _wrong(file: Path, key: str, what: str) -> UsageError:

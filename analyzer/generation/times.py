@@ -83,18 +83,18 @@ class Runner:
         batch is bound by kernels, or the other way round: the interval holds both. In other types it has other
         kernels, of which the run says nothing but that predictions can be so far off.
         """
-        found = self.correction(device)
+        result = self.correction(device)
         if device.kind == "cpu":
             return replace(
-                phases, first=phases.first.scaled(found.first), other=phases.other.scaled(found.other)
+                phases, first=phases.first.scaled(result.first), other=phases.other.scaled(result.other)
             )
 
         def with_both(time: Figure, factor: float) -> Figure:
             scaled = time.scaled(factor)
             low, high = min(scaled.low, time.low), max(scaled.high, time.high)
-            return replace(scaled if types == found.types else time, low=low, high=high)
+            return replace(scaled if types == result.types else time, low=low, high=high)
 
-        first, other = with_both(phases.first, found.first), with_both(phases.other, found.other)
+        first, other = with_both(phases.first, result.first), with_both(phases.other, result.other)
         return replace(phases, first=first, other=other)
 
 
@@ -119,7 +119,7 @@ def timed(
         host=runner.host,
         threads=runner.threads,
     )
-    found = []
+    result = []
     for request in requests:
         others = [
             times.of(position[request.decode(context, width)]).scaled(weight)
@@ -129,5 +129,5 @@ def timed(
         phases = RequestPhases(request=request, first=first, other=total(others))
         one = runner.corrected(phases, device, types)
         unsure = model.unsure
-        found.append(replace(one, first=one.first.widened(unsure), other=one.other.widened(unsure)))
-    return tuple(found)
+        result.append(replace(one, first=one.first.widened(unsure), other=one.other.widened(unsure)))
+    return tuple(result)

@@ -101,8 +101,8 @@ def open_file(path: str | os.PathLike[str], *, largest: int) -> BufferedReader:
     # writes into a pipe. Windows has neither such pipes nor the flag.
     waits_not = getattr(os, "O_NONBLOCK", 0)
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waits_not))  # noqa: SIM115
-    found = os.fstat(file.fileno())
-    if not stat.S_ISREG(found.st_mode) or found.st_size > largest:
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode) or status.st_size > largest:
         file.close()
         raise NotHashedError(f"{path} is no file of at most {largest} bytes")
     return file

@@ -143,7 +143,7 @@ def _images_of_usual_size(
         if len(kind.shape.dim) != _IMAGE_RANK and name not in single
         for dim in kind.shape.dim
     }
-    found = []
+    result = []
     for name, kind in kinds.items():
         dims = list(kind.shape.dim)
         for layout, usual in _LAYOUTS:
@@ -168,9 +168,9 @@ def _images_of_usual_size(
             for axis in missing:
                 shape[axis] = max(usual[layout[axis]], largest if layout[axis] != "D" else 0)
             dtype = DTYPES_BY_NUMBER.get(kind.elem_type, UNDEFINED).name
-            found.append(InputSpec(name=name, shape=tuple(shape), dtype=dtype))
+            result.append(InputSpec(name=name, shape=tuple(shape), dtype=dtype))
             break
-    return tuple(found)
+    return tuple(result)
 
 
 _IMAGE_RANK, _CHANNELS = 4, (1, 3)

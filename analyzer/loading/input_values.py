@@ -23,10 +23,10 @@ _MOST_ELEMENTS = 2**20
 
 def by_graph_name(specs: Iterable[InputSpec]) -> dict[str, InputSpec]:
     """Return specs by the name of an input in the graph: what stands in a dict has its way, batch_lengths."""
-    found: dict[str, InputSpec] = {}
+    result: dict[str, InputSpec] = {}
     for spec in specs:
-        found |= dict.fromkeys((spec.name, "_".join(steps_of(spec.name))), spec)
-    return found
+        result |= dict.fromkeys((spec.name, "_".join(steps_of(spec.name))), spec)
+    return result
 
 
 def whole_values(graph: Graph, tensor: Tensor, spec: InputSpec | None) -> Array:
@@ -109,12 +109,12 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
         lengths, whole = node.input(_LENGTHS), _steps(node)
         if lengths is None or not whole:
             continue
-        found = _bounds(graph, lengths, values)
-        fewest, most = (1, whole) if found is None else (min(max(end, 1), whole) for end in found)
+        result = _bounds(graph, lengths, values)
+        fewest, most = (1, whole) if result is None else (min(max(end, 1), whole) for end in result)
         if (fewest, most) == (whole, whole):
             continue
         nodes[node.index] = replace(node, steps=(fewest, most))
-        if found is None:
+        if result is None:
             note = (
                 f"The lengths that {node.op_type} reads are not known: {WHOLE_SEQUENCES}, {whole} steps, "
                 " and may be as low as those of one step (--input NAME=B:int64=LENGTH says how long)."

@@ -254,7 +254,7 @@ def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
         raise ModelError(f"{text}: ({inside}) are no arguments as Python writes them.", hint=hint) from error
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):  # "a)(b"
         raise ModelError(f"{text}: ({inside}) are no arguments as Python writes them.", hint=hint)
-    found = []
+    result = []
     for name, node in [(None, item) for item in call.args] + [(item.arg, item.value) for item in call.keywords]:
         written = ast.unparse(node)
         if isinstance(node, ast.Starred) or (name is None and node not in call.args):
@@ -262,14 +262,14 @@ def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
         if _holds_dots(written):
             raise ModelError(f"{text}: {_DOTS}", hint=hint)
         if isinstance(node, ast.Name):
-            found.append(Argument(name=name, literal="", word=node.id))
+            result.append(Argument(name=name, literal="", word=node.id))
             continue
         try:
-            found.append(_argument(name, written))
+            result.append(_argument(name, written))
         except ValueError as error:
             raise ModelError(f"{text}: {written} is no literal.", hint=hint) from error
-    _require_once(text, found)
-    return tuple(found)
+    _require_once(text, result)
+    return tuple(result)
 
 
 def _holds_dots(text: str) -> bool:

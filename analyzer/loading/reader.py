@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import onnx
 
 # The process keeps so many models parsed; more are sent again when asked about.
-KEPT_MODELS = 4
+CACHED_MODELS = 4
 
 MODEL_NUMBERS = itertools.count(1)
 """A number for each model, by which the reading process knows it again."""
@@ -142,11 +142,11 @@ class ReadAhead:
 
     def begin(self, sizes: Iterable[Mapping[str, int]], ask: Callable[[Mapping[str, int]], bytes]) -> None:
         """Asks for the model at each of these sizes of its symbolic dimensions."""
-        asked = [(each, Future[bytes]()) for each in sizes]
-        self._answers |= {frozenset(each.items()): answer for each, answer in asked}
+        pending = [(each, Future[bytes]()) for each in sizes]
+        self._answers |= {frozenset(each.items()): answer for each, answer in pending}
 
         def work() -> None:
-            for each, answer in asked:
+            for each, answer in pending:
                 try:
                     answer.set_result(ask(each))
                 except GraphError as error:  # the model forbids these sizes, and may have others
@@ -154,7 +154,7 @@ class ReadAhead:
                 except BaseException as error:
                     answer.set_exception(error)
                     break
-            for _, answer in asked:
+            for _, answer in pending:
                 answer.cancel()  # those that were not asked for
 
         # A daemon: the program's end does not wait for it, and ends the process that it waits for.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError, OutputError
-from analyzer.loading.reader import KEPT_MODELS, model_of
+from analyzer.loading.reader import CACHED_MODELS, model_of
 from analyzer.process import now_at, run_as_child
 from analyzer.reading import READING, Handlers, Limits, serve
 from analyzer.run_folder import is_about_writing
@@ -22,7 +22,7 @@ from analyzer.run_folder import is_about_writing
 if TYPE_CHECKING:
     import onnx
 
-_kept: OrderedDict[int, onnx.ModelProto] = OrderedDict()
+_cached: OrderedDict[int, onnx.ModelProto] = OrderedDict()
 
 
 @contextmanager
@@ -88,9 +88,9 @@ def _checked(
 
 
 def _keep(number: int, content: bytes) -> None:
-    _kept[number] = model_of(content)
-    while len(_kept) > KEPT_MODELS:
-        _kept.popitem(last=False)
+    _cached[number] = model_of(content)
+    while len(_cached) > CACHED_MODELS:
+        _cached.popitem(last=False)
 
 
 def _open_sizes(
@@ -111,10 +111,10 @@ def _graph(
     from analyzer.loading.onnx_graph.build import prune, to_graph
     from analyzer.loading.onnx_graph.construction import to_message
 
-    model = _kept.get(number)
+    model = _cached.get(number)
     if model is None:
         return None
-    _kept.move_to_end(number)
+    _cached.move_to_end(number)
     graph = to_graph(model, bindings=sizes, limits=Limits(**limits), **options)
     return to_message(prune(graph) if pruned else graph)
 

@@ -64,11 +64,11 @@ def state_pairs(graph: Graph) -> dict[str, str]:
     inputs = [tensor for tensor in graph.inputs if tensor.shape]
     outputs = [tensor for tensor in graph.outputs if tensor.shape and not tensor.constant]
     pairs = dict(_unambiguous(_by_name(inputs, outputs)))
-    for found in (_by_writer, _by_order):
+    for pairing in (_by_writer, _by_order):
         left_inputs = [tensor for tensor in inputs if tensor.name not in pairs]
         left_outputs = [tensor for tensor in outputs if tensor.name not in pairs.values()]
         if left_inputs and left_outputs:
-            pairs |= _unambiguous(found(graph, left_inputs, left_outputs))
+            pairs |= _unambiguous(pairing(graph, left_inputs, left_outputs))
     pairs |= _unchanged(inputs, pairs)
     # In the order of the inputs, whichever way told of them.
     return {tensor.name: pairs[tensor.name] for tensor in inputs if tensor.name in pairs}
@@ -156,9 +156,9 @@ def _by_name(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Iterator[tu
             rest = _without(rest, _WEAK_PAST)
         elif "past" not in words:
             continue  # an image and a new image
-        found = presents.get(rest, [])
-        if len(found) == 1 and (not _PRESENT.isdisjoint(_words(found[0].name)) or _is_named_state(rest)):
-            yield tensor, found[0]
+        result = presents.get(rest, [])
+        if len(result) == 1 and (not _PRESENT.isdisjoint(_words(result[0].name)) or _is_named_state(rest)):
+            yield tensor, result[0]
 
 
 def _without(words: tuple[str, ...], marks: frozenset[str]) -> tuple[str, ...]:
@@ -167,7 +167,7 @@ def _without(words: tuple[str, ...], marks: frozenset[str]) -> tuple[str, ...]:
 
 def _unchanged(inputs: Iterable[Tensor], pairs: Mapping[str, str]) -> dict[str, str]:
     """Return the encoder's caches, which no output renews, of a model whose decoder caches outputs renew."""
-    found = {}
+    result = {}
     siblings = {_words(name) for name in pairs}
     for tensor in inputs:
         words = _words(tensor.name)
@@ -179,8 +179,8 @@ def _unchanged(inputs: Iterable[Tensor], pairs: Mapping[str, str]) -> dict[str, 
             if cross in words
         ]
         if siblings.intersection(own):
-            found[tensor.name] = tensor.name
-    return found
+            result[tensor.name] = tensor.name
+    return result
 
 
 class _Walker:
@@ -247,9 +247,9 @@ class _Walker:
         for past, present in _SLOTS.get(node.identity, ()):
             output = node.output(present)
             if output is not None and output.name == tensor.name:
-                found = self.origin(node.input(past))
-                self.of_operators.update(() if found is None else (found,))
-                return found
+                result = self.origin(node.input(past))
+                self.of_operators.update(() if result is None else (result,))
+                return result
         return None
 
     def _of_update(self, node: Node, *, read: bool, part: bool) -> str | None:
@@ -270,18 +270,18 @@ class _Walker:
         return None
 
     def _updated(
-        self, kept: Sequence[Tensor | None], added: Sequence[Tensor | None], *, nested: bool = False
+        self, old: Sequence[Tensor | None], added: Sequence[Tensor | None], *, nested: bool = False
     ) -> str | None:
         """Return the one input that is kept, where what is added does not follow from it.
 
         What a network makes of its input and joins to it (a skip connection, a mask over an image) does follow
         from it; the keys and values of a new token do not follow from those that they join.
         """
-        origins = {tensor.name: self.origin(tensor) for tensor in kept if tensor is not None}
-        found = {name for name in origins.values() if name is not None}
-        if len(found) != 1:
+        origins = {tensor.name: self.origin(tensor) for tensor in old if tensor is not None}
+        result = {name for name in origins.values() if name is not None}
+        if len(result) != 1:
             return None
-        past = found.pop()
+        past = result.pop()
         others = [tensor for tensor in added if tensor is not None and origins.get(tensor.name) != past]
         following = [tensor for tensor in others if self.depends(tensor, past)]
         if nested:  # ``cache[:, :, at] = new`` writes the whole cache back, with the new rows in it

@@ -249,7 +249,7 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
 
     generator = np.random.default_rng(0)  # the same inputs in every run
     specs = tuple(specs)
-    said = {spec.name: spec for spec in specs if spec.values is not None}
+    given = {spec.name: spec for spec in specs if spec.values is not None}
     words = {spec.name: (spec.word,) for spec in specs if spec.word is not None}
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
@@ -266,7 +266,7 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
             width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
             if width is None:
                 raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
-            spec = said.get(tensor.name)
+            spec = given.get(tensor.name)
             values = (
                 generator.standard_normal(shape) if spec is None else drawn_values(spec, shape, whole=False)
             )
@@ -275,7 +275,7 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
             else:
                 feeds[tensor.name] = values.astype(width)
         else:
-            feeds[tensor.name] = whole_values(graph, tensor, said.get(tensor.name))
+            feeds[tensor.name] = whole_values(graph, tensor, given.get(tensor.name))
     return feeds
 
 
@@ -283,7 +283,7 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     """Return notes on assumed integer inputs that decide how much is computed."""
     if loaded.step is not None or (loaded.inputs_origin in ("file", "script") and loaded.exporter != "pt2"):
         return ()
-    said = {spec.name for spec in loaded.specs if spec.values is not None}
+    given = {spec.name for spec in loaded.specs if spec.values is not None}
     # A guess may say values, such as lengths as long as the sequences.
     guesses = [parse_input(text) for text in loaded.guessed]
     guessed = {spec.name: spec.values for spec in guesses}
@@ -292,7 +292,7 @@ def deciding_values(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     notes = []
     for tensor in deciding_inputs(graph):
         whole = not tensor.dtype.is_float and tensor.dtype.bits is not None and tensor.dtype.name != "bool"
-        if tensor.name in said or tensor.name in graph.carried or not whole:
+        if tensor.name in given or tensor.name in graph.carried or not whole:
             continue
         if any(tensor.name in origin.inputs for origin in graph.size_origins.values()):  # a note says so
             continue
@@ -354,8 +354,8 @@ def _read(graph: Graph, start: str) -> Iterator[str]:
 
 def filled_with_text(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     """Which inputs were filled with texts that nobody gave, and with which, in a sentence or two."""
-    said = {spec.name for spec in loaded.specs if spec.word is not None}
-    made = [item for item in graph.inputs if item.dtype.name == "string" and item.name not in said]
+    given = {spec.name for spec in loaded.specs if spec.word is not None}
+    made = [item for item in graph.inputs if item.dtype.name == "string" and item.name not in given]
     groups: dict[str, list[Tensor]] = {}
     for tensor in made:
         what = "texts that the model knows" if known_texts(graph, tensor.name) else "short words"

@@ -55,9 +55,9 @@ def level_one(model: Path) -> onnx.ModelProto:
     with run_folder() as folder:
         saved = folder / "level-one.onnx"
         tasks = [{"kind": "level_one", "model": str(model), "optimized": str(saved)}]
-        found = _done(tasks, folder, None)["level_one"]
-        if found.get("trouble") or not saved.exists():
-            raise MeasurementError(found.get("trouble") or "ONNX Runtime saved no optimised graph")
+        result = _done(tasks, folder, None)["level_one"]
+        if result.get("trouble") or not saved.exists():
+            raise MeasurementError(result.get("trouble") or "ONNX Runtime saved no optimised graph")
         return onnx.load(str(saved), load_external_data=False)
 
 
@@ -77,10 +77,10 @@ def result_of(task: Mapping[str, Any], progress: Progress | None = None) -> Mapp
     Raises:
         MeasurementError: It could not be done.
     """
-    found: Mapping[str, Any] = verify([task], progress)[task["kind"]]
-    if "trouble" in found:
-        raise MeasurementError(found["trouble"])
-    return found
+    result: Mapping[str, Any] = verify([task], progress)[task["kind"]]
+    if "trouble" in result:
+        raise MeasurementError(result["trouble"])
+    return result
 
 
 def verify(tasks: Sequence[Mapping[str, Any]], progress: Progress | None = None) -> dict[str, Any]:

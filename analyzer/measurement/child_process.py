@@ -184,7 +184,7 @@ def rewritten(
     trouble = values.get("trouble")
     if trouble is not None:
         raise MeasurementError(trouble.message, hint=trouble.hint)
-    told: Mapping[str, Any] = values.get("told") or {}
+    reported: Mapping[str, Any] = values.get("told") or {}
     if not (folder / model.name).exists():
         raise MeasurementError("the tool wrote no model")
-    return told
+    return reported

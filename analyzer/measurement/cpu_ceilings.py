@@ -127,15 +127,15 @@ class _Visits:
             for count in _thread_counts(probe, counts)
         ]
 
-    def all_probes(self, seconds: float, told: Progress) -> None:
+    def all_probes(self, seconds: float, progress: Progress) -> None:
         """Every one as often as all are visited."""
         pace = Pace(seconds, _VISITS * len(self._slots))
         for visit in range(_VISITS):
             for number, slot in enumerate(self._round(self._slots)):
-                told(slot.family, (visit + number / len(self._slots)) / _VISITS)
+                progress(slot.family, (visit + number / len(self._slots)) / _VISITS)
                 self._visit(slot, pace.next())
 
-    def again(self, seconds: float, told: Progress) -> None:
+    def again(self, seconds: float, progress: Progress) -> None:
         """Those whose two best visits differ, in a few more rounds; on an unsteady machine all short ones."""
         begin = time.perf_counter()
         unsteady = any(self._wander(count) > STEADY for count in self._counts)
@@ -152,18 +152,18 @@ class _Visits:
                 spent = time.perf_counter() - begin
                 if spent > seconds:
                     return
-                told(slot.family, spent / seconds)
+                progress(slot.family, spent / seconds)
                 self._visit(slot, pace.next())
 
     def ceilings(self) -> dict[str, float]:
         """Everything by key of ``devices.calibration``."""
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for count, overhead in self._overheads.items():
-            found |= {**overhead.ceilings(), f"wander.t{count}": self._wander(count)}
+            result |= {**overhead.ceilings(), f"wander.t{count}": self._wander(count)}
         if self._counts[-1] > 1:
             best = self._distance.best
-            found |= {"sharing.t1": best.alone_s, f"sharing.t{self._counts[-1]}": best.shared_s}
-        return found | {key: best_of(self.probes[key], values) for key, values in self._values.items()}
+            result |= {"sharing.t1": best.alone_s, f"sharing.t{self._counts[-1]}": best.shared_s}
+        return result | {key: best_of(self.probes[key], values) for key, values in self._values.items()}
 
     def _wander(self, threads: int) -> float:
         mine = {slot.key for slot in self._slots if slot.threads == threads}

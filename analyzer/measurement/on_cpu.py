@@ -267,7 +267,7 @@ def _operators(job: Job, timed: _Timed) -> None:
     by_turn = [[runs[number] for number in turn.profiled if number < len(runs)] for turn in taken]
     quiet = quiet_turns(taken, [[profile.length_us(run) for run in part] for part in by_turn], timed.distance)
     raw = profile.by_node([run for number in sorted(quiet) for run in by_turn[number]])
-    beside = [sample for number in sorted(quiet) for sample in taken[number].samples]
+    unprofiled = [sample for number in sorted(quiet) for sample in taken[number].samples]
     alone: Mapping[str, float] = {}
     below = [node for node in raw if node.time.value < (bias.profiler_s + BELOW_CLOCK_S) * node.calls]
     if job.request.replay and below:
@@ -278,7 +278,9 @@ def _operators(job: Job, timed: _Timed) -> None:
             seconds=_REPLAYED * job.request.time_budget_s,
             tick=lambda used: reporter.progress("timing small operators", 0.85 + 0.15 * used),
         )
-    nodes, factor, residual = scaled(raw, bias, latency, alone, unprofiled_s=median(beside) if beside else None)
+    nodes, factor, residual = scaled(
+        raw, bias, latency, alone, unprofiled_s=median(unprofiled) if unprofiled else None
+    )
     reporter.update(factor=factor, residual_s=residual, bias_s=bias.profiler_s)
     reporter.environment(dispatch_s=bias.dispatch_s, call_s=bias.call_s)
     reporter.nodes(nodes)

@@ -275,7 +275,7 @@ def later_changed(given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
     import numpy as np
 
     changed = dict(given)
-    found = False
+    result = False
     for name, value in given.items():
         # Tokens are numbers, [batch, tokens], or embedded, with a third axis; a cache has four.
         if isinstance(value, list) or value.ndim not in (2, 3) or value.shape[1] != tokens:
@@ -293,5 +293,5 @@ def later_changed(given: Mapping[str, Any], tokens: int) -> dict[str, Any]:
             first, final = (int(low), int(high)) if low < high else (0, max(1, int(high)))
             other[:, -1] = first + (last.astype(np.int64) - first + 1) % (final - first + 1)
         changed[name] = other
-        found = True
-    return changed if found else {}
+        result = True
+    return changed if result else {}

@@ -141,16 +141,16 @@ def annotate(proto: onnx.ModelProto, names: Collection[str]) -> int:
 
     An annotation that a node has already is replaced: the model may come from an earlier plan.
     """
-    found = 0
+    count = 0
     for node in proto.graph.node:
-        kept = [entry for entry in node.metadata_props if entry.key != KEY]
-        if len(kept) < len(node.metadata_props):
+        others = [entry for entry in node.metadata_props if entry.key != KEY]
+        if len(others) < len(node.metadata_props):
             del node.metadata_props[:]
-            node.metadata_props.extend(kept)
+            node.metadata_props.extend(others)
         if node.name in names:
             node.metadata_props.add(key=KEY, value=ON_CPU)
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 # Counted on the CUDA provider of ONNX Runtime 1.31 with stand-ins for the CUDA libraries, which count what is

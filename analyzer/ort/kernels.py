@@ -158,11 +158,11 @@ class Registry:
 
         ``half_as_float`` asks for a float32 kernel in place of a float16 one.
         """
-        asked = node.version if opset is None else opset
+        version = node.version if opset is None else opset
         types = (_types(node.inputs), _types(node.outputs))
-        key = (provider, node.domain, node.op_type, asked, half_as_float, types)
+        key = (provider, node.domain, node.op_type, version, half_as_float, types)
         if key not in self._has_kernel:
-            since = self.since(node.domain, node.op_type, asked)
+            since = self.since(node.domain, node.op_type, version)
             self._has_kernel[key] = since is not None and any(
                 not self.refusals(kernel, node, since, half_as_float=half_as_float)
                 for kernel in self.covering(provider, node, since)

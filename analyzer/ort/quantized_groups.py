@@ -355,9 +355,9 @@ def _constant_dequantize(graph: Rewriting, executed: ExecutedNode, position: int
 def one_dequantize_for_each_reader(graph: Rewriting) -> None:
     """Repeat a DQ with several readers, so that each has its own."""
     for dequantize in graph.alive(DEQUANTIZE):
-        edges, kept = graph.edges(dequantize), graph.gives_output(dequantize)
-        kept = kept or dequantize.writes[0] in graph.inner
-        for reader, position in list(edges)[0 if kept else 1 :]:
+        edges, stays = graph.edges(dequantize), graph.gives_output(dequantize)
+        stays = stays or dequantize.writes[0] in graph.inner
+        for reader, position in list(edges)[0 if stays else 1 :]:
             result = graph.fresh(dequantize.writes[0] or "")
             twin = _inserted(DEQUANTIZE, dequantize, list(dequantize.reads), result)
             twin.operator = dequantize.operator

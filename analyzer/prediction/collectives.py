@@ -73,18 +73,20 @@ def collective_time(
         return Figure(value=0.0, low=0.0, high=0.0, origin="predicted")
     link = "NVLink" if is_by_nvlink(peer) else "PCIe"
     constants = NCCL[link]["in_graph" if in_graph and kind == "all_reduce" else kind]
-    told = peer.bus_bandwidth.get(gpus)
-    rate = told or reached(constants, gpus, peer.bandwidth_bytes_per_s)
+    measured = peer.bus_bandwidth.get(gpus)
+    rate = measured or reached(constants, gpus, peer.bandwidth_bytes_per_s)
     seconds = seconds_at(rate, constants, kind, nbytes, gpus)
-    below, above = interval_factors(peer, kind, int(np.searchsorted(SIZES_S, seconds)), told=told is not None)
+    below, above = interval_factors(
+        peer, kind, int(np.searchsorted(SIZES_S, seconds)), measured=measured is not None
+    )
     return Figure(value=seconds, low=seconds / below, high=seconds * above, origin="predicted")
 
 
-def interval_factors(peer: Peer, kind: Collective, size: int, *, told: bool) -> tuple[float, float]:
+def interval_factors(peer: Peer, kind: Collective, size: int, *, measured: bool) -> tuple[float, float]:
     """Factors of the interval's lower and upper end, of this class of predicted sizes (``SIZES_S``)."""
     if is_by_nvlink(peer):
         return _NVLINK_WIDTHS[size], _NVLINK_WIDTHS[size]
-    if told:
+    if measured:
         return _TOLD_BELOW[size], _TOLD_ABOVE[size]
     if is_by_pcie(peer):
         above = _SUM_THROUGH_THE_HOST if kind == "all_reduce" else _OTHERS_THROUGH_THE_HOST

@@ -14,11 +14,11 @@ from analyzer.operators import NHWC_DOMAIN, ON_TEXTS, TreeSums, does_no_work
 from analyzer.prediction.attention_pieces import cached_pieces, experts_on_cpu
 from analyzer.prediction.irregular_pieces import boxes, determinants, elements_of, indexed, transforms, value_of
 from analyzer.prediction.loop_variants import (
-    KEPT_RUNS,
+    SAMPLED_RUNS,
     SIGNED_FIRST,
-    kept_run,
     named_axes,
     reduced_order,
+    sampled_run,
     transposing,
     variant,
     width_of,
@@ -265,7 +265,7 @@ def _moving(node: Node, base: Piece) -> list[Piece]:
     # A gather copies runs of the table's elements behind the axis.
     run = math.prod(table[axis % len(table) + 1 :]) if node.op_type == "Gather" and table else 0
     if node.op_type == "Transpose" and table:
-        run = kept_run(node, table) if base.op in (KEPT_RUNS, "TransposeHeads") else 0
+        run = sampled_run(node, table) if base.op in (SAMPLED_RUNS, "TransposeHeads") else 0
         if base.op == "TransposeHeads" and run > _SHORT_RUN:
             run = 0
         if base.width > 1:
@@ -507,11 +507,14 @@ def _einsum(node: Node, cost: Cost, base: Piece) -> list[Piece]:
     if len(operands) == 1:
         if len(set(operands[0])) < len(operands[0]):  # a diagonal
             return [replace(base, kind=Kind.MOVE, read=base.written)]
-        kept = [name for name in dict.fromkeys(operands[0]) if name in result]
+        remaining = [name for name in dict.fromkeys(operands[0]) if name in result]
         total = replace(base, kind=Kind.REDUCE, elements=elements_of(node.input(0)))
-        if kept == list(result):
+        if remaining == list(result):
             return [total]
-        return [total, _moved(base, [kept.index(name) for name in result], [sizes[name] for name in kept])]
+        return [
+            total,
+            _moved(base, [remaining.index(name) for name in result], [sizes[name] for name in remaining]),
+        ]
     left, right = operands
     batch = [name for name in result if name in left and name in right]
     mine = [[name for name in result if name in one and name not in batch] for one in operands]
@@ -747,26 +750,26 @@ def _tree(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 def _top(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
     """Return the largest of each row, in elements of the probe, of which 8 of 1,024 are kept."""
     # How many a TopK keeps of each row; 0 where the data decide.
-    shape, kept = _dims(node.input(0)), value_of(node.input(1), int(node.attributes.get("k", 0)))
+    shape, k = _dims(node.input(0)), value_of(node.input(1), int(node.attributes.get("k", 0)))
     axis = int(node.attributes.get("axis", -1))
     if not shape or not -len(shape) <= axis < len(shape) or not shape[axis]:
         return [replace(base, kind=Kind.MOVE, elements=elements_of(node.input(0)))]
     length = shape[axis]
     probed = _PROBED_ROW / _row_of_top(_PROBED_ROW, _PROBED_KEPT)
-    elements = math.prod(shape) / length * probed * _row_of_top(length, min(kept or 1, length))
+    elements = math.prod(shape) / length * probed * _row_of_top(length, min(k or 1, length))
     return [replace(base, kind=Kind.MOVE, elements=elements)]
 
 
 _PROBED_ROW, _PROBED_KEPT = 1024, 8
 
 
-def _row_of_top(length: int, kept: int) -> float:
+def _row_of_top(length: int, k: int) -> float:
     """Elements that are compared, and what the heap of those kept takes, in comparisons of an element.
 
     Of random values kept * (1 + ln(length / kept)) enter the heap, each down its levels; a level takes as
     long as 16 comparisons (8 and 0.5 ns; 40 shapes of 64 to 100,000 elements, 1 to 4,000 kept, within 2x).
     """
-    return length + 16.0 * kept * (1.0 + math.log(length / kept)) * math.log2(max(kept, 1))
+    return length + 16.0 * k * (1.0 + math.log(length / k)) * math.log2(max(k, 1))
 
 
 VOTES = "SVMVotes"

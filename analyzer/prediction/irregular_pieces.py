@@ -195,10 +195,10 @@ class IntegerShapes:
         self._product_s = self._result_s = 0.0
         if deep is not None and shallow is not None:
             many, filters, _ = PROBED_CONVOLUTIONS["1x1small"]
-            few, beside, _ = PROBED_CONVOLUTIONS["1x1"]
+            few, others, _ = PROBED_CONVOLUTIONS["1x1"]
             # Two probes, two unknowns.
-            self._product_s = max(0.0, deep / filters - shallow / beside) / (many - few)
-            self._result_s = max(0.0, shallow / beside - few * self._product_s)
+            self._product_s = max(0.0, deep / filters - shallow / others) / (many - few)
+            self._result_s = max(0.0, shallow / others - few * self._product_s)
         self._tap_s = {name: self._gathered_s(name) for name in ("stem3x3s2", "3x3few")}
 
     def factors(self, names: npt.NDArray[np.str_], filters: Floats, products: Floats, taps: Floats) -> Floats:

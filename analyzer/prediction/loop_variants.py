@@ -348,7 +348,7 @@ def transposing(order: Sequence[int], sizes: Sequence[int | None]) -> str:
     """Return the loop that moves axes of these sizes into this order."""
     rank = len(order)
     if order and order[-1] == rank - 1:
-        return "TransposeHeads" if _moves_one_axis(order, sizes) else KEPT_RUNS
+        return "TransposeHeads" if _moves_one_axis(order, sizes) else SAMPLED_RUNS
     if tuple(order[-2:]) == (rank - 1, rank - 2):
         name = "TransposeMatrix"
     elif _moves_one_axis(order, sizes):
@@ -367,11 +367,11 @@ def transposing(order: Sequence[int], sizes: Sequence[int | None]) -> str:
 _WAYS, _PAGE = 32, 1024
 ONE_SET, ONE_SET_TIMES = "OneSet", 3.2
 """End of the names of such loops, and how many times as long they take (1,024 x 1,024; 4 x 150 x 16,384)."""
-KEPT_RUNS = "TransposeRuns"
+SAMPLED_RUNS = "TransposeRuns"
 """A transpose that moves several axes and keeps the last: runs are copied, each with an index of its own."""
 
 
-def kept_run(node: Node, sizes: tuple[int, ...]) -> int:
+def sampled_run(node: Node, sizes: tuple[int, ...]) -> int:
     """Elements of such a run: all behind the last axis that is moved."""
     run = 1
     for place, axis in reversed(list(enumerate(node.attributes.get("perm", ())))):

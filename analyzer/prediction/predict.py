@@ -198,10 +198,10 @@ def looping(work: Workload) -> Bools:
 
 def _holding(work: Workload, wanted: frozenset[str]) -> Bools:
     """Which groups hold a piece of one of these operators."""
-    found = whether(work, wanted)
-    if not found.any():
+    result = whether(work, wanted)
+    if not result.any():
         return np.zeros(work.groups, dtype=np.bool_)
-    return np.asarray(np.bincount(work.group, weights=found[work.op], minlength=work.groups) > 0)
+    return np.asarray(np.bincount(work.group, weights=result[work.op], minlength=work.groups) > 0)
 
 
 _UPDATES, _ASKING = frozenset({UPDATE}), frozenset({LOOP, BRANCH})
@@ -216,8 +216,8 @@ def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Float
     piece = np.where(work.kind == Kind.ATTENTION, each.attention_s, piece)
     piece = np.where(work.kind == Kind.EXPERTS, each.experts_s, piece)
     # Before each trip of a loop, and before a branch, the host reads a condition that the GPU may compute.
-    asked = whether(work, _ASKING)[work.op]
-    piece = np.where(asked, each.node_s + each.wait_s, piece)
+    waits = whether(work, _ASKING)[work.op]
+    piece = np.where(waits, each.node_s + each.wait_s, piece)
     # A group is one node, launched as its dearest piece is; of a loop each piece of the body is one, each trip.
     node = np.full(work.groups, each.node_s)
     np.maximum.at(node, work.group, piece)

@@ -63,9 +63,9 @@ def _sustained(device: Device, threads: int) -> float:
     if not device.clock_hz or not device.turbo_hz:
         return share
     gained = max(0.0, device.turbo_hz / device.clock_hz - 1.0)
-    kept = _OF_FEW if device.units <= _FEW_CORES else _OF_MANY
+    floor = _OF_FEW if device.units <= _FEW_CORES else _OF_MANY
     busy = (threads - 1) / max(1, device.units - 1)
-    return share * (1.0 + gained * (1.0 - (1.0 - kept) * min(1.0, busy)))
+    return share * (1.0 + gained * (1.0 - (1.0 - floor) * min(1.0, busy)))
 
 
 def gain(alone_s: npt.NDArray[np.float64], threads: int) -> npt.NDArray[np.float64]:
@@ -152,12 +152,12 @@ def _copies(
     inside = max(float(rate) for rate in core["copy"].values()) * ratio**_CACHE_EXPONENT
     alone = min(float(rate) for rate in core["copy"].values())
     memory = min(bandwidth * _STREAM_SHARE, alone * threads)
-    kept = max(cache_bytes, _L2_BYTES * threads)
+    cached = max(cache_bytes, _L2_BYTES * threads)
     for name, rate in core["copy"].items():
         size = int(name)
         busy = float(gain(np.array(size / inside), threads))
         near = float(rate) * ratio**_CACHE_EXPONENT if size <= _L2_BYTES else inside * 0.85
-        ceilings[f"copy.t{threads}.{name}"] = near * busy if size <= kept else max(memory, min(near, alone))
+        ceilings[f"copy.t{threads}.{name}"] = near * busy if size <= cached else max(memory, min(near, alone))
     ceilings[f"copy.t{threads}.{4 << 30}"] = memory
 
 

@@ -84,10 +84,10 @@ class Workload:
     @cached_property
     def shapes(self) -> tuple[Floats, Ints]:
         """The different (m, n, k) of products, and which each piece has: layers of a model are alike."""
-        found, which = np.unique(
+        result, which = np.unique(
             np.stack([self["m"], self["n"], self["k"]], axis=1), axis=0, return_inverse=True
         )
-        return found, which.reshape(-1)
+        return result, which.reshape(-1)
 
     def of_model(self, each: Floats) -> Floats:
         """Of each piece, the sum of a figure of pieces over all of its model."""

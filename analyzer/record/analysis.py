@@ -470,12 +470,12 @@ class Analysis:
         Columns are the record's keys, nested ones joined by an underscore (``cpu_time_s``, ``verdict_device``);
         times in seconds, sizes in bytes, None (in a frame NaN) for what is not known.
         """
-        found = columns(self.operators)
+        result = columns(self.operators)
         try:
             import pandas
         except ImportError:
-            return found
-        return pandas.DataFrame(found)
+            return result
+        return pandas.DataFrame(result)
 
     def _repr_html_(self) -> str:
         """Return a notebook's view: the answer, the plans, the operators that matter."""

@@ -71,11 +71,11 @@ def sizes_that_grow(analysis: Analysis) -> str:
     if has_batch(analysis):
         return ""
     model = analysis.model
-    kept = {pair.input for pair in model.state}
+    state = {pair.input for pair in model.state}
 
     def grows(tensor: TensorInfo) -> bool:
         several = tensor.shape is not None and len(tensor.shape) > 1
-        return several and tensor.name not in kept and _is_fed(tensor, training=model.training)
+        return several and tensor.name not in state and _is_fed(tensor, training=model.training)
 
     return first_few([tensor.name for tensor in model.inputs if grows(tensor)])
 
@@ -168,10 +168,10 @@ def about_batch(batch: int) -> str:
 
 def interval_words(verdict: VerdictResult) -> str:
     """``12 to 64``, ``from 12``: where the crossover lies; empty where that is one batch or unknown."""
-    found = crossover_interval(verdict.ranges)
-    if found is None or found[0] == found[1]:
+    result = crossover_interval(verdict.ranges)
+    if result is None or result[0] == result[1]:
         return ""
-    may, sure = found
+    may, sure = result
     return f"{about(may)} to {about(sure)}" if sure is not None else f"from {about(may)}"
 
 

@@ -350,7 +350,7 @@ STARTING = tuple(parameter for parameter in SUMMING if "share" not in parameter[
 
 def _collective_widths(link: str, kind: Collective, *, told: bool) -> tuple[tuple[float, float], ...]:
     peer = Peer(name=link, bandwidth_bytes_per_s=1.0, latency_s=0.0, source="")
-    return tuple(interval_factors(peer, kind, size, told=told) for size in range(len(SIZES_S) + 1))
+    return tuple(interval_factors(peer, kind, size, measured=told) for size in range(len(SIZES_S) + 1))
 
 
 _PRODUCTS = "constants.toml: products"

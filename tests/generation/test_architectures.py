@@ -46,7 +46,7 @@ from analyzer.generation.architecture import (
     Experts,
     LatentAttention,
     StateSpace,
-    kept_elements,
+    cached_elements,
     mixers_of,
 )
 from analyzer.generation.configurations.families import FAMILIES, TEXT_PARTS
@@ -263,8 +263,8 @@ def cache_elements(architecture: Architecture, tokens: int, *, source: int = 0) 
     if architecture.encoder and architecture.encoder.positions:
         source = architecture.encoder.positions
     return sum(
-        sum(kept_elements(mixer, tokens) for mixer in mixers_of(layer))
-        + (kept_elements(layer.cross, source) if layer.cross else 0)
+        sum(cached_elements(mixer, tokens) for mixer in mixers_of(layer))
+        + (cached_elements(layer.cross, source) if layer.cross else 0)
         for layer in architecture.layers
     )
 

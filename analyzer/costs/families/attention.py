@@ -80,8 +80,8 @@ def attend(
     whole = heads.flops(masked=masked, softcap=softcap)
     # Projections make every token's keys and queries: no mask spares any of them.
     if causal and not note:
-        kept = whole * heads.causal_scores // max(heads.scores, 1) + 2 * macs + extra
-        note = f"dense; a kernel that skips what the causal mask hides computes {kept} FLOPs"
+        unmasked = whole * heads.causal_scores // max(heads.scores, 1) + 2 * macs + extra
+        note = f"dense; a kernel that skips what the causal mask hides computes {unmasked} FLOPs"
     return cost(node, flops=whole + 2 * macs + extra, macs=heads.macs + macs, basis=basis, note=note)
 
 

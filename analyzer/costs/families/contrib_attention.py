@@ -217,8 +217,8 @@ def sparse_attention(node: Node) -> Cost:
     size = width // heads if node.input(1) is not None else width // (heads + 2 * kv_heads)
     keys = _cached(node, 0) if node.output(1) is not None else dims(node.input(3))[2]
     blocks = dims(node.input(6))[-1] * node.attributes["sparse_block_size"] ** 2
-    kept = min(sequence * keys, blocks)
-    sizes = Heads(batch=batch, heads=heads, queries=1, keys=kept, size=size, value_size=size)
+    unmasked = min(sequence * keys, blocks)
+    sizes = Heads(batch=batch, heads=heads, queries=1, keys=unmasked, size=size, value_size=size)
     extra = ROTARY * batch * sequence * (heads + kv_heads) * size if node.attributes.get("do_rotary", 0) else 0
     return attend(node, sizes, extra=extra)
 

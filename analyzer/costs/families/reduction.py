@@ -50,5 +50,5 @@ def top_k(node: Node) -> Cost:
     """Inputs * log2(k) comparisons, at least 1 an element."""
     # K has been an input since opset 10; where it is computed, the output's shape tells it.
     wanted = value(node.input(1))
-    kept = int(wanted[0]) if wanted else dims(node.outputs[0])[node.attributes.get("axis", -1)]
-    return cost(node, flops=elements(node.inputs[0]) * max(1, ceil(log2(max(kept, 1)))))
+    k = int(wanted[0]) if wanted else dims(node.outputs[0])[node.attributes.get("axis", -1)]
+    return cost(node, flops=elements(node.inputs[0]) * max(1, ceil(log2(max(k, 1)))))

@@ -97,12 +97,12 @@ def non_max_suppression(node: Node) -> Cost:
     # Scores, 1, is (batch, classes, boxes); max_output_boxes_per_class, 2, is 0 where it is left out.
     batch, classes, boxes = dims(node.inputs[1])
     limit = value(node.input(2))
-    kept = min(int(limit[0]), boxes) if limit else (0 if node.input(2) is None else boxes)
-    each = boxes * ceil(log2(max(boxes, 2))) + kept * boxes * _IOU
+    selected = min(int(limit[0]), boxes) if limit else (0 if node.input(2) is None else boxes)
+    each = boxes * ceil(log2(max(boxes, 2))) + selected * boxes * _IOU
     # A result is (batch, class, box), three int64.
-    written = 3 * 8 * batch * classes * kept
+    written = 3 * 8 * batch * classes * selected
     read = sum(tensor.nbytes or 0 for tensor in node.present_inputs)
-    return Cost(flops=batch * classes * each if kept else 0, bytes_read=read, bytes_written=written)
+    return Cost(flops=batch * classes * each if selected else 0, bytes_read=read, bytes_written=written)
 
 
 @rule("NonZero", assumes="every element is taken to be non-zero, for the bytes written")

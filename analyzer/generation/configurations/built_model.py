@@ -260,7 +260,7 @@ class _ModulePart:
 
 def _linears(module: TorchModule, prefix: str = "") -> dict[str, Product]:
     """Linear layers of a module by name, also those of the classes of families: a matrix that is no table."""
-    found = {}
+    result = {}
     for name, one in module.named_modules():
         weight = getattr(one, "weight", None)
         is_other = "Embedding" in type(one).__name__ or "Norm" in type(one).__name__
@@ -270,8 +270,8 @@ def _linears(module: TorchModule, prefix: str = "") -> dict[str, Product]:
         outer, inner = weight.shape if type(one).__name__ != "Conv1D" else reversed(tuple(weight.shape))
         has_bias = getattr(one, "bias", None) is not None
         full = f"{prefix}{name}" if name else prefix.rstrip(".")
-        found[full] = Product(name=full, inner=int(inner), outer=int(outer), bias=has_bias)
-    return found
+        result[full] = Product(name=full, inner=int(inner), outer=int(outer), bias=has_bias)
+    return result
 
 
 @dataclass(slots=True, kw_only=True)
@@ -303,9 +303,9 @@ class _BuiltModelReader:
     def value(self, *keys: str, default: Any = None) -> Any:
         """Return the first of the configuration's values that is there."""
         for key in keys:
-            found = getattr(self.config, key, None)
-            if found is not None:
-                return found
+            result = getattr(self.config, key, None)
+            if result is not None:
+                return result
         return default
 
     def architecture(self) -> Architecture:
@@ -379,24 +379,24 @@ class _BuiltModelReader:
                 raise self.unknown("a layer, which shares weights with another,")
             seen.add(id(weight))
             total += weight.numel()
-        found = _LayerParts()
+        parts = _LayerParts()
         for part in self._parts(module):
-            self._sort(part, at, found)
-        if found.cross is not None and not self.translates:
+            self._sort(part, at, parts)
+        if parts.cross is not None and not self.translates:
             raise self.unknown("its attention on what an encoder reads")
-        mlp, products = self._mlp_of(found)
-        mlp = mlp or self._loose_mlp(products, found)
-        norms = min(found.norms, most_norms)
+        mlp, products = self._mlp_of(parts)
+        mlp = mlp or self._loose_mlp(products, parts)
+        norms = min(parts.norms, most_norms)
         flag = self.value("use_parallel_residual", "parallel_attn", default=False)
-        parallel = mlp is not None and found.cross is None and (flag is True or norms == 1)
-        number = 1 if mlp is None else 3 if found.cross is not None else 4 if norms > _AROUND else 2
+        parallel = mlp is not None and parts.cross is None and (flag is True or norms == 1)
+        number = 1 if mlp is None else 3 if parts.cross is not None else 4 if norms > _AROUND else 2
         # A layer of feed-forward alone (Nemotron H) keeps nothing.
-        mixers = found.mixers or [Recurrence(products=())]
+        mixers = parts.mixers or [Recurrence(products=())]
         layer = Layer(
             mixer=mixers[0],
             parallel_mixer=mixers[1] if len(mixers) > 1 else None,
             mlp=mlp,
-            cross=found.cross,
+            cross=parts.cross,
             norms=max(1, min(2, norms)) if parallel else number,
             parallel=parallel,
             products=tuple(products),
@@ -406,18 +406,18 @@ class _BuiltModelReader:
         left = total - layer_parameters(layer, around)
         if left < -total * _SLACK:
             raise self.unknown("a layer")
-        return replace(layer, vectors=max(0, left), names=tuple(sorted(found.roles.items())))
+        return replace(layer, vectors=max(0, left), names=tuple(sorted(parts.roles.items())))
 
-    def _mlp_of(self, found: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
+    def _mlp_of(self, parts: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
         """Experts, with what every token goes to besides where that is a part of its own; what is left."""
-        experts = found.mixtures[0] if found.mixtures else None
-        largest = max(found.mlps, key=lambda one: one[0].inner, default=None)
+        experts = parts.mixtures[0] if parts.mixtures else None
+        largest = max(parts.mlps, key=lambda one: one[0].inner, default=None)
         if experts is not None and experts.shared is not None:
             largest = None
-        left = [*found.products, *(one for mlp in found.mlps if mlp is not largest for one in mlp[1])]
+        left = [*parts.products, *(one for mlp in parts.mlps if mlp is not largest for one in mlp[1])]
         if largest is not None:
             place = "mlp" if experts is None else "mlp.shared_expert"
-            found.roles |= {role.replace("mlp", place, 1): names for role, names in largest[2].items()}
+            parts.roles |= {role.replace("mlp", place, 1): names for role, names in largest[2].items()}
         if experts is not None:
             # A router that is no part of what it leads to (Gemma 4).
             routers = [one for one in left if (one.inner, one.outer) == (self.hidden, experts.count)]
@@ -425,31 +425,31 @@ class _BuiltModelReader:
         own = largest[0] if largest else None
         return (own if experts is None else replace(experts, shared=experts.shared or own)), left
 
-    def _sort(self, part: _ModulePart, at: int, found: _LayerParts) -> None:
+    def _sort(self, part: _ModulePart, at: int, parts: _LayerParts) -> None:
         """Put a part to its like."""
         kind = self._kind_of(part)
         if kind == "norm":
-            found.norms += 1
+            parts.norms += 1
         elif kind == "experts":
-            found.mixtures += filter(None, [self._experts(part)])
-            found.roles |= part.roles
+            parts.mixtures += filter(None, [self._experts(part)])
+            parts.roles |= part.roles
         elif kind == "mixer":
             mixer = self._mixer(part, at)
             if isinstance(mixer, Attention) and re.search(r"cross|encoder_attn|EncDec", part.name):
-                found.cross = mixer
-                found.roles |= {
+                parts.cross = mixer
+                parts.roles |= {
                     role.replace("self_attn", "encoder_attn"): names for role, names in part.roles.items()
                 }
             else:
-                found.mixers.append(mixer)
-                found.roles |= part.roles
+                parts.mixers.append(mixer)
+                parts.roles |= part.roles
         elif kind == "mlp":
             every = list(part.linears.values())
             mlp = self._mlp(part)
             if mlp is not None:
                 read = [one for one in every if one.name not in part.linears]
-                found.mlps.append((mlp, read, part.roles))
-        found.products += part.linears.values()
+                parts.mlps.append((mlp, read, part.roles))
+        parts.products += part.linears.values()
 
     def _parts(self, module: TorchModule) -> Iterator[_ModulePart]:
         for name, child in module.named_children():
@@ -685,7 +685,7 @@ class _BuiltModelReader:
         )
         return _ACTIVATIONS.get(str(word), "Gelu")
 
-    def _loose_mlp(self, loose: list[Product], found: _LayerParts) -> Mlp | None:
+    def _loose_mlp(self, loose: list[Product], parts: _LayerParts) -> Mlp | None:
         """Return a feed-forward part whose two layers stand in the layer itself (OPT, BART)."""
         up = next((one for one in loose if one.name in ("fc1", "lin1")), None)
         down = next((one for one in loose if one.name in ("fc2", "lin2")), None)
@@ -693,7 +693,7 @@ class _BuiltModelReader:
             return None
         loose.remove(up)
         loose.remove(down)
-        found.roles |= {"mlp.up_proj": (up.name,), "mlp.down_proj": (down.name,)}
+        parts.roles |= {"mlp.up_proj": (up.name,), "mlp.down_proj": (down.name,)}
         return Mlp(inner=down.inner, gated=False, bias=down.bias, activation=self._activation())
 
     def _experts(self, part: _ModulePart) -> Experts | None:
@@ -754,7 +754,7 @@ class _BuiltModelReader:
 
     def _stacks(self, part: _ModulePart) -> dict[str, tuple[int, ...]]:
         """Return shapes of weights that all experts have in one, ``[experts, rows, columns]``, by name."""
-        found: dict[str, tuple[int, ...]] = {}
+        result: dict[str, tuple[int, ...]] = {}
         count = next((int(n) for n in map(self.value, _COUNTED) if isinstance(n, int) and n > 0), 0)
         count = count or part.number_within(*_COUNTED)
         for path, module in part.module.named_modules(prefix=part.name):
@@ -762,13 +762,13 @@ class _BuiltModelReader:
             for name, weight in module.named_parameters(recurse=False):
                 shape = tuple(weight.shape)
                 if len(shape) == _STACK and is_expert:
-                    found[f"{path}.{name}"] = shape
+                    result[f"{path}.{name}"] = shape
                 elif len(shape) == _MATRIX and is_expert and name not in ("weight", "bias") and count:
                     # One below the other (DBRX); a bias of each is narrower than the state.
                     rows, rest = divmod(shape[0], count)
                     if not rest and rows > 1 and shape[1] == self.hidden:
-                        found[f"{path}.{name}"] = (count, rows, shape[1])
-        return found
+                        result[f"{path}.{name}"] = (count, rows, shape[1])
+        return result
 
     # Around the layers.
 

@@ -39,10 +39,10 @@ def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
     family = FAMILIES.get(kind)
     if family is None:  # one of which transformers alone knows how it is built
         own = config["model_type"]
-        found, text = built_model(config, own), config.get("text_config")
-        alone = () if found.family == own else (_TEXT_ALONE.format(printable(own)),)
+        architecture, text = built_model(config, own), config.get("text_config")
+        alone = () if architecture.family == own else (_TEXT_ALONE.format(printable(own)),)
         dtype = _dtype(text if isinstance(text, Mapping) else config, config, "bfloat16")
-        return replace(found, name=name, dtype=dtype, notes=alone)
+        return replace(architecture, name=name, dtype=dtype, notes=alone)
     values = Values(given=_complete(part, kind, family), names=family.names)
     further = values.count_or_none("num_nextn_predict_layers")
     if further:
@@ -123,10 +123,10 @@ def _dtype(part: Mapping[str, Any], config: Mapping[str, Any], default: str) -> 
     # `torch_dtype` until release 4.55 of transformers, `dtype` since.
     for values in (part, config):
         for key in ("dtype", "torch_dtype"):
-            told = values.get(key)
-            if told is None or told == "auto":
+            declared = values.get(key)
+            if declared is None or declared == "auto":
                 continue
-            word = str(told).removeprefix("torch.")
+            word = str(declared).removeprefix("torch.")
             if word not in _DTYPES:
                 raise refusal(
                     f"`{key}` of the configuration is {printable(word)}, in which no weights are counted",

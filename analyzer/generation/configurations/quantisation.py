@@ -216,15 +216,15 @@ def _sides(value: object) -> tuple[int, int]:
 
 
 def _patterns(section: Config, *keys: str) -> tuple[str, ...]:
-    found: list[str] = []
+    result: list[str] = []
     for key in keys:
         value = section.get(key)
         if isinstance(value, str):
             value = [value]
         if value is not None and not isinstance(value, list | tuple):
             raise _wrong(key, value)
-        found += [_checked(one, key) for one in value or ()]
-    return tuple(found)
+        result += [_checked(one, key) for one in value or ()]
+    return tuple(result)
 
 
 def _checked(pattern: object, key: str) -> str:
@@ -385,8 +385,8 @@ def _modelopt(section: Config) -> Quantisation:
                 f"`quant_algo` of the configuration is not known: {printable(name)[:40]}",
                 hint=f"known are {', '.join(_DATA['modelopt'])}",
             )
-        found, size = _STORAGE.get(_DATA["modelopt"][name]), values.get("group_size")
-        return replace(found, block=_block_of(size, 0)) if found and found.bits == 4 and size else found
+        storage, size = _STORAGE.get(_DATA["modelopt"][name]), values.get("group_size")
+        return replace(storage, block=_block_of(size, 0)) if storage and storage.bits == 4 and size else storage
 
     layers = _named(section, "quantized_layers", read)
     if str(section.get("quant_algo", "")).upper() == "MIXED_PRECISION":
@@ -398,12 +398,12 @@ def _modelopt(section: Config) -> Quantisation:
 
 def _awq(section: Config) -> Quantisation:
     # What stands under both keys of one thing has to be the same.
-    said: dict[str, Any] = {}
+    modes: dict[str, Any] = {}
     for key, other, usual in (("bits", "w_bit", 4), ("group_size", "q_group_size", 128)):
         if key in section and other in section and section[key] != section[other]:
             raise _contrary(key, other)
-        said[key] = section.get(key, section.get(other, usual))
-    return Quantisation(default=_packed(said, group=128), rules=_but(section))
+        modes[key] = section.get(key, section.get(other, usual))
+    return Quantisation(default=_packed(modes, group=128), rules=_but(section))
 
 
 def _hqq(section: Config) -> Quantisation:
@@ -626,9 +626,9 @@ def quantisation_of(config: Config) -> Quantisation | None:
         method = "mlx"
     if method in _ALIKE:
         default, experts_only = _ALIKE[method](section), method in _DATA["experts"]
-        found = Quantisation(default=default, rules=_but(section), experts_only=experts_only)
+        result = Quantisation(default=default, rules=_but(section), experts_only=experts_only)
     elif method in _METHODS:
-        found = _METHODS[method](section)
+        result = _METHODS[method](section)
     else:
         raise _unknown_way(section)
     # Null, no and nothing say nothing.
@@ -636,7 +636,7 @@ def quantisation_of(config: Config) -> Quantisation | None:
     if method == "mlx":
         understood |= set(filter(_names_module, section))
     strange = sorted(key for key in set(section) - understood if section[key] not in (None, False, [], {}))
-    return replace(found, unknown=(*found.unknown, *map(str, strange)))
+    return replace(result, unknown=(*result.unknown, *map(str, strange)))
 
 
 def _wrong(key: str, value: object) -> Exception:
@@ -677,13 +677,13 @@ def stored(architecture: Architecture, quantisation: Quantisation) -> tuple[Arch
     def of_all(layers: Sequence[Layer], places: Sequence[str]) -> tuple[Layer, ...]:
         made = []
         for number, layer in enumerate(layers):
-            found, names = [], dict(layer.names)
+            result, names = [], dict(layer.names)
             for role, size in products(layer, architecture):
                 storage = quantisation.storage(names_of(role, number, names, places))
                 if storage is not None:
-                    found.append((role, storage))
+                    result.append((role, storage))
                     elements[storage] = elements.get(storage, 0) + size
-            made.append(replace(layer, stored=tuple(found)))
+            made.append(replace(layer, stored=tuple(result)))
         return tuple(made)
 
     layers = of_all(architecture.layers, places)

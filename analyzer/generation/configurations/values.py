@@ -116,9 +116,9 @@ _MOST_MODULES = 10_000
 
 
 def _wrong(key: str, value: object, what: str) -> UsageError:
-    said = printable(repr(value))
-    said = said if len(said) <= 40 else f"{said[:40]}..."
-    return refusal(f"`{key}` of the configuration is {said}, {what}", hint=_PUBLISHED)
+    given = printable(repr(value))
+    given = given if len(given) <= 40 else f"{given[:40]}..."
+    return refusal(f"`{key}` of the configuration is {given}, {what}", hint=_PUBLISHED)
 
 
 def refusal(message: str, *, hint: str) -> UsageError:

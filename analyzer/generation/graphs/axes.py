@@ -97,7 +97,7 @@ def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
     Raises:
         UsageError: An axis that must vary is fixed, or there is no cache.
     """
-    found: dict[str, Role] = {}
+    roles: dict[str, Role] = {}
     caches: list[KeptInput] = []
     # Ids first: their axes are certain; where a name stands for two things, the first counts.
     certain: tuple[list[GivenInput], ...] = ([], [], [])
@@ -116,32 +116,32 @@ def axes_of(inputs: Sequence[GivenInput], *, name: str, shared: bool) -> Axes:
                 hint=_FROM_CONFIG,
             )
         if _is_cache(given):
-            caches.append(_cache(given, found, name, shared=shared))
+            caches.append(_cache(given, roles, name, shared=shared))
         else:
             for axis, role in _roles(given):
-                _take(found, given, axis, role, name)
+                _take(roles, given, axis, role, name)
     if not caches:
         raise UsageError(
             f"{name} is a model without a cache: no input is the past of an earlier step.", hint=_WITH_PAST
         )
     every = (size for given in inputs for size in given.shape if isinstance(size, str))
-    unknown = tuple(dict.fromkeys(size for size in every if size not in found))
-    return Axes(roles=found, caches=tuple(caches), unknown=unknown, grows=not shared)
+    unknown = tuple(dict.fromkeys(size for size in every if size not in roles))
+    return Axes(roles=roles, caches=tuple(caches), unknown=unknown, grows=not shared)
 
 
 # What an export of ours calls them (``loading/decoder_export.py``).
 OWN_NAMES: Mapping[str, Role] = {"batch": "batch", "tokens": "tokens", "past": "past", "context": "context"}
 
 
-def named_axes(inputs: Sequence[GivenInput], kept: Iterable[str], *, name: str) -> Axes:
+def named_axes(inputs: Sequence[GivenInput], cached: Iterable[str], *, name: str) -> Axes:
     """Return the axes of an export of ours, which names them by what they are.
 
-    ``kept`` are inputs whose next value a step returns.
+    ``cached`` are inputs whose next value a step returns.
 
     Raises:
         UsageError: There is no cache.
     """
-    names = set(kept)
+    names = set(cached)
     caches = [
         KeptInput(
             name=given.name,
@@ -199,10 +199,10 @@ def _roles(given: GivenInput) -> Iterable[tuple[int, Role]]:
     return ((0, "batch"),) if rank and "total" not in name and "length" not in name else ()
 
 
-def _take(found: dict[str, Role], given: GivenInput, axis: int, role: Role, name: str) -> None:
+def _take(roles: dict[str, Role], given: GivenInput, axis: int, role: Role, name: str) -> None:
     size = given.shape[axis]
     if isinstance(size, str):
-        found.setdefault(size, role)
+        roles.setdefault(size, role)
     elif len(given.shape) > 1 and not (role == "tokens" and "mask" in given.name.lower()):
         # A list of one element may be a switch (use_cache_branch of Optimum's merged decoders).
         raise _fixed(given, axis, role, name)
@@ -225,18 +225,18 @@ def _fixed(given: GivenInput, axis: int, role: Role, name: str) -> UsageError:
     )
 
 
-def _cache(given: GivenInput, found: dict[str, Role], name: str, *, shared: bool) -> KeptInput:
+def _cache(given: GivenInput, roles: dict[str, Role], name: str, *, shared: bool) -> KeptInput:
     rank = len(given.shape)
-    _take(found, given, 1 if rank == _JOINED else 0, "batch", name)
+    _take(roles, given, 1 if rank == _JOINED else 0, "batch", name)
     role: Role = "buffer" if shared else "past"
     symbols = [
         (axis, size)
         for axis, size in enumerate(given.shape)
-        if isinstance(size, str) and found.get(size) not in ("batch", "tokens")
+        if isinstance(size, str) and roles.get(size) not in ("batch", "tokens")
     ]
-    told = [axis for axis, size in symbols if re.search(r"past|seq|len|total|context", str(size).lower())]
+    cached = [axis for axis, size in symbols if re.search(r"past|seq|len|total|context", str(size).lower())]
     usual = _CACHE_AXES.get(rank, 2)
-    axis = next(iter(told), None)
+    axis = next(iter(cached), None)
     if axis is None:
         axis = (
             usual if any(usual == position for position, _ in symbols) else next((a for a, _ in symbols), None)
@@ -245,5 +245,5 @@ def _cache(given: GivenInput, found: dict[str, Role], name: str, *, shared: bool
         if _STATE.search(given.name.lower()):
             return KeptInput(name=given.name, axis=None)
         raise _fixed(given, usual, role, name)
-    _take(found, given, axis, role, name)
+    _take(roles, given, axis, role, name)
     return KeptInput(name=given.name, axis=axis)

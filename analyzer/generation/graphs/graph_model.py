@@ -88,8 +88,8 @@ class GraphModel:
     def notes(self) -> tuple[str, ...]:
         """What was noted where it was loaded, and axes that nobody told of."""
         unknown = self.axes.unknown
-        told = (f"Nothing tells how large {', '.join(unknown)} is: 1 is assumed.",) if unknown else ()
-        return (*self.loaded.notes, *told)
+        assumed = (f"Nothing tells how large {', '.join(unknown)} is: 1 is assumed.",) if unknown else ()
+        return (*self.loaded.notes, *assumed)
 
     @cached_property
     def parameters(self) -> int:
@@ -99,11 +99,11 @@ class GraphModel:
     @cached_property
     def own_weights(self) -> Weights:
         """The type that most elements of its products' weights have."""
-        found: dict[Weights, int] = {}
+        result: dict[Weights, int] = {}
         for node in self.probed.nodes:
             for kind, elements in _weights_of(node):
-                found[kind] = found.get(kind, 0) + elements
-        return max(found, key=lambda kind: found[kind], default="fp32")
+                result[kind] = result.get(kind, 0) + elements
+        return max(result, key=lambda kind: result[kind], default="fp32")
 
     @cached_property
     def own_cache(self) -> Cache:
@@ -114,13 +114,13 @@ class GraphModel:
     @cached_property
     def _floats(self) -> Weights:
         """The type that most of what its operators write has."""
-        found: dict[Weights, int] = {}
+        result: dict[Weights, int] = {}
         for node in self.probed.nodes:
             for tensor in node.present_outputs:
                 kind = _FLOATS.get(tensor.dtype.name)
                 if kind is not None and not tensor.constant:
-                    found[kind] = found.get(kind, 0) + (tensor.elements or 0)
-        return max(found, key=lambda kind: found[kind], default="fp32")
+                    result[kind] = result.get(kind, 0) + (tensor.elements or 0)
+        return max(result, key=lambda kind: result[kind], default="fp32")
 
     @property
     def longest(self) -> int:
@@ -151,11 +151,11 @@ class GraphModel:
 
     def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
         """Its own types."""
-        asked = (
+        requested = (
             ("--weights", weights, self.own_weights, "weights"),
             ("--kv", cache, self.own_cache, "a cache"),
         )
-        for option, wanted, own, what in asked:
+        for option, wanted, own, what in requested:
             if wanted not in (None, own):
                 raise UsageError(
                     f"{option} {wanted}: {self.name} is a graph with {what} of {own}.",
@@ -224,14 +224,14 @@ class GraphModel:
 
             def cache_bytes(length: int) -> int:
                 """Return the bytes that one sequence of so many tokens keeps."""
-                found = 0
+                result = 0
                 for cache in self.axes.caches:
                     tensor = tensors[cache.name]
                     shape = [int(size or 0) for size in tensor.shape or ()]
                     if cache.axis is not None:
                         shape[cache.axis] = length
-                    found += prod(shape) // _PROBE.batch * (tensor.dtype.bits or 0) // _BYTE
-                return found
+                    result += prod(shape) // _PROBE.batch * (tensor.dtype.bits or 0) // _BYTE
+                return result
 
             self._footprints[key] = Footprint(
                 weights=decode.parameter_bytes * widened,
@@ -346,7 +346,7 @@ def _weights_of(node: Node) -> list[tuple[Weights, int]]:
         return [(_BY_BITS.get(bits, "int8"), elements)]
     if node.op_type == "Gather":  # an embedding may be kept wide beside narrow products
         return []
-    found: list[tuple[Weights, int]] = []
+    result: list[tuple[Weights, int]] = []
     for tensor in node.present_inputs:
         bits = tensor.dtype.bits or 0
         if not tensor.initializer or len(tensor.shape or ()) < 2:
@@ -355,5 +355,5 @@ def _weights_of(node: Node) -> list[tuple[Weights, int]]:
         if kind is None and ("int4" in tensor.dtype.name or "int8" in tensor.dtype.name):
             kind = _BY_BITS.get(bits)
         if kind is not None:
-            found.append((kind, tensor.elements or 0))
-    return found
+            result.append((kind, tensor.elements or 0))
+    return result

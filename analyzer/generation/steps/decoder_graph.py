@@ -97,10 +97,10 @@ def _kinds(layers: Sequence[Layer], *, every_layer: bool) -> list[tuple[int, int
     """
     if every_layer:
         return [(index, 1) for index in range(len(layers))]
-    found: dict[Layer, list[int]] = {}
+    result: dict[Layer, list[int]] = {}
     for index, layer in enumerate(layers[1:], 1):
-        found.setdefault(layer, []).append(index)
-    return [(0, 1), *((indices[0], len(indices)) for indices in found.values())]
+        result.setdefault(layer, []).append(index)
+    return [(0, 1), *((indices[0], len(indices)) for indices in result.values())]
 
 
 # From ids to the first state, and from the last one to logits.
@@ -203,11 +203,11 @@ def _layer(
     if layer.mlp is None:
         return state, mixed
     if layer.parallel:
-        beside = normed
+        mlp_input = normed
         if layer.norms > 1:
             writer.enter(f"{path}.post_attention_layernorm", "Norm")
-            beside = writer.normed(f"{path}.post_attention_layernorm", state)
-        return state, writer.add(mixed, _fed(writer, layer.mlp, f"{path}.mlp", beside))
+            mlp_input = writer.normed(f"{path}.post_attention_layernorm", state)
+        return state, writer.add(mixed, _fed(writer, layer.mlp, f"{path}.mlp", mlp_input))
     around = layer.norms > _AROUND
     if around:
         writer.enter(f"{path}.post_attention_layernorm", "Norm")
@@ -308,8 +308,8 @@ def _mixture(writer: StepWriter, experts: Experts, name: str, flat: Tensor, scor
         # [experts, in, out] (onnxruntime/core/graph/contrib_ops/contrib_defs.cc); 8-bit floats too.
         inputs: list[Tensor | None] = [flat, scores]
         for (part, storage, outer, depth), bias in zip(parts, biases, strict=True):
-            kept = "float8e4m3fn" if storage else ""
-            inputs += [writer.weight(f"{name}.{part}.weight", (count, depth, outer), kept), bias]
+            storage_type = "float8e4m3fn" if storage else ""
+            inputs += [writer.weight(f"{name}.{part}.weight", (count, depth, outer), storage_type), bias]
         if up is not None and up.block:
             attributes["block_size"] = up.block
         return writer.microsoft("MoE", inputs, (rows, hidden), **attributes)
@@ -403,6 +403,6 @@ def _relative(writer: StepWriter, path: str, layers: Sequence[Layer], buckets: i
     queries = keys if path.endswith("encoder") else writer.sizes.tokens
     table = writer.weight(f"{path}.relative_attention_bias.weight", (buckets, heads))
     which = writer.given(f"{path}.buckets", (queries, keys), "int64")
-    found = writer.op("Gather", [table, which], (queries, keys, heads))
-    turned = writer.op("Transpose", [found], (heads, queries, keys), perm=(2, 0, 1))
+    result = writer.op("Gather", [table, which], (queries, keys, heads))
+    turned = writer.op("Transpose", [result], (heads, queries, keys), perm=(2, 0, 1))
     return writer.reshape(turned, 1, heads, queries, keys)

@@ -22,9 +22,11 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     ``bias`` is added to the scores of all pairs (T5's relative positions).
     """
     size, heads = attention.size, attention.heads // writer.sizes.width
-    kept = key_heads(attention, writer.sizes.width)
+    num_kv_heads = key_heads(attention, writer.sizes.width)
     gate = writer.share(attention.gate)
-    given = _projected(writer, attention, path, state, (heads * size + gate, kept * size, kept * size))
+    given = _projected(
+        writer, attention, path, state, (heads * size + gate, num_kv_heads * size, num_kv_heads * size)
+    )
     opened = None
     if gate:
         query = given[0]
@@ -35,7 +37,7 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     # Between steps a layer with a window keeps no more than that; a prompt is seen in full.
     windowed = attention.window and sizes.tokens == 1
     length = min(sizes.context, attention.window) if windowed else sizes.context
-    shape = (sizes.batch, kept, length, size)
+    shape = (sizes.batch, num_kv_heads, length, size)
     if attention.has_keys:
         keys, values = (writer.state(path, name, shape, writer.types.cache_type) for name in ("key", "value"))
     else:  # those of an earlier layer: read here, and written there
@@ -54,7 +56,7 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
     presents = [keys[1], values[1]] if attention.has_keys else []
     while inputs[-1] is None:
         inputs.pop()
-    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": kept}
+    attributes: dict[str, Any] = {"num_heads": heads, "kv_num_heads": num_kv_heads}
     if attention.rotary:
         attributes["do_rotary"] = 1
     if attention.window:
@@ -123,12 +125,12 @@ def seen(writer: StepWriter, attention: Attention, path: str, state: Tensor, bia
     """Attention of an encoder: every token on all of them, nothing is kept."""
     batch, length, hidden = shape_of(state)
     heads, size = attention.heads // writer.sizes.width, attention.size
-    width, kept = heads * size, key_heads(attention, writer.sizes.width) * size
-    given = _projected(writer, attention, path, state, (width, kept, kept))
+    width, kv_width = heads * size, key_heads(attention, writer.sizes.width) * size
+    given = _projected(writer, attention, path, state, (width, kv_width, kv_width))
     whole, keys, values = given
     assert whole is not None
     if keys is None or values is None:
-        ends = (0, width, width + kept, width + 2 * kept)
+        ends = (0, width, width + kv_width, width + 2 * kv_width)
         whole, keys, values = (writer.columns(whole, ends[at], ends[at + 1]) for at in range(3))
     # The operator takes a key for each head of queries.
     given = [whole, writer.fitted(keys, width), writer.fitted(values, width)]
@@ -149,19 +151,19 @@ def crossed(
     heads = attention.heads // sizes.width
     width = heads * size
     query = writer.linear(f"{path}.q_proj", state, width, bias=attention.query_bias)
-    kept = key_heads(attention, sizes.width)
-    shape = (sizes.batch, kept, sizes.source, size)
+    num_kv_heads = key_heads(attention, sizes.width)
+    shape = (sizes.batch, num_kv_heads, sizes.source, size)
     cached = []
     for name, bias in (("k", attention.key_bias), ("v", attention.value_bias)):
         if source is None:
             tensor = writer.given(f"cross.{path}.{name}", shape, writer.types.cache_type.name)
             writer.keep(tensor, tensor)
         else:
-            made = writer.linear(f"{path}.{name}_proj", source, kept * size, bias=bias)
-            split = writer.reshape(made, sizes.batch, sizes.source, kept, size)
+            made = writer.linear(f"{path}.{name}_proj", source, num_kv_heads * size, bias=bias)
+            split = writer.reshape(made, sizes.batch, sizes.source, num_kv_heads, size)
             tensor = writer.op("Transpose", [split], shape, perm=(0, 2, 1, 3))
             writer.output(tensor)
-        copies = heads // kept
+        copies = heads // num_kv_heads
         whole = (sizes.batch, heads, sizes.source, size)
         cached.append(
             tensor if copies == 1 else writer.op("Concat", [tensor] * copies, whole, axis=1, dtype=tensor.dtype)
@@ -276,8 +278,8 @@ def _scanned(
     into, out_of = moves
     batch, tokens, inner = shape_of(step)
     state = shape_of(into)[-1]
-    kept = (batch, inner, state)
-    past, present = writer.state(path, "ssm", kept, DTYPES["float32"])
+    state_shape = (batch, inner, state)
+    past, present = writer.state(path, "ssm", state_shape, DTYPES["float32"])
     moved = writer.op("Mul", [step, source], shape_of(step))
     if tokens > 1:
         inputs = [moved, step, into, out_of, rates, past]
@@ -287,10 +289,10 @@ def _scanned(
         decayed = (batch, inner, 1)
         rates = writer.reshape(writer.fitted(writer.reshape(rates, 1, shape_of(rates)[0]), inner), inner, 1)
     else:
-        decayed = kept
+        decayed = state_shape
     decay = writer.op("Exp", [writer.op("Mul", [by_channel, rates], decayed)], decayed)
-    added = writer.op("Mul", [writer.reshape(moved, batch, inner, 1), into], kept)
-    left = writer.op("Mul", [writer.cast(decay, past.dtype), past], kept, dtype=past.dtype)
+    added = writer.op("Mul", [writer.reshape(moved, batch, inner, 1), into], state_shape)
+    left = writer.op("Mul", [writer.cast(decay, past.dtype), past], state_shape, dtype=past.dtype)
     writer.op("Add", [left, writer.cast(added, past.dtype)], None, more=[present])
     held, column = writer.cast(present, writer.floats), writer.reshape(out_of, batch, state, 1)
     return writer.reshape(writer.op("MatMul", [held, column], (batch, inner, 1)), batch, tokens, inner)
@@ -322,11 +324,13 @@ def latent_attended(writer: StepWriter, attention: LatentAttention, path: str, s
     # The cache of latents, whose last rows the new tokens' are. Who runs the steps has bound the result into
     # the cache: no operator of ONNX Runtime writes rows in place. Where a query looks at some keys alone, it is
     # those.
-    sizes, kept = writer.sizes, writer.types.cache_type
+    sizes, cache_type = writer.sizes, writer.types.cache_type
     wide = attention.latent + attention.rotated
     context = min(sizes.context, attention.chosen) if attention.chosen else sizes.context
-    cache = writer.given(f"past_key_values.{number(path)}.latent", (sizes.batch, context, wide), kept.name)
-    rows = writer.cast(writer.op("Concat", [latent, key], writer.rows(wide), axis=-1), kept)
+    cache = writer.given(
+        f"past_key_values.{number(path)}.latent", (sizes.batch, context, wide), cache_type.name
+    )
+    rows = writer.cast(writer.op("Concat", [latent, key], writer.rows(wide), axis=-1), cache_type)
     writer.keep(cache, writer.renamed(rows, f"present.{number(path)}.latent"))
     if writer.sizes.tokens > 1:
         made = _expanded(writer, attention, path, heads, query, latent, key)

@@ -120,11 +120,11 @@ class StepTimes:
     def parts(self, index: int) -> dict[str, float]:
         """Seconds of a step by class of module, of the sums between devices, and of all that is neither."""
         first = sum(len(step.parts) for step in self.steps[:index])
-        found: dict[str, float] = {}
+        result: dict[str, float] = {}
         for part, seconds in zip(self.steps[index].parts, self.times.groups_s[first:].tolist(), strict=False):
-            found[part] = found.get(part, 0.0) + seconds
-        rest = self.of(index).value - sum(found.values()) - self.sums[index].value
-        return {**found, EXCHANGE: self.sums[index].value, LAUNCH: max(0.0, rest)}
+            result[part] = result.get(part, 0.0) + seconds
+        rest = self.of(index).value - sum(result.values()) - self.sums[index].value
+        return {**result, EXCHANGE: self.sums[index].value, LAUNCH: max(0.0, rest)}
 
 
 def step_times(

@@ -351,11 +351,11 @@ def _whole(shape: Shape) -> Sequence[int] | None:
     return None if shape is None or len(sizes) < len(shape) else sizes
 
 
-def _agrees(known: Shape, found: Sequence[int]) -> bool:
+def _agrees(known: Shape, inferred: Sequence[int]) -> bool:
     """Return whether a shape can be this one: a run may keep a tensor in another layout under the same name."""
     return known is None or (
-        len(known) == len(found)
-        and all(size in (None, other) for size, other in zip(known, found, strict=True))
+        len(known) == len(inferred)
+        and all(size in (None, other) for size, other in zip(known, inferred, strict=True))
     )
 
 

@@ -460,10 +460,10 @@ class Evaluation:
                 continue
             if not self.spend(1):
                 return None
-            found = () if missing or unknown else self._outputs(node)
+            result = () if missing or unknown else self._outputs(node)
             for position, output in enumerate(node.outputs):
                 if output is not None:
-                    known[output.name] = found[position] if position < len(found) else None
+                    known[output.name] = result[position] if position < len(result) else None
         return known[wanted.name]
 
     def _outputs(self, node: Node) -> Sequence[Array | None]:

@@ -163,8 +163,8 @@ def _more_passes(node: Node, done: int, before: States, after: States, outside: 
         return [None if one is None or step is None else one + number * step for one, step in pairs]
 
     def goes_on(number: int) -> bool | None:
-        going, found = _pass(node, done + number, at(number), outside)
-        pairs = zip(at(number + 1), found, strict=True)
+        going, result = _pass(node, done + number, at(number), outside)
+        pairs = zip(at(number + 1), result, strict=True)
         alike = all(one is None or (two is not None and (one == two).all()) for one, two in pairs)
         return going if alike else None
 

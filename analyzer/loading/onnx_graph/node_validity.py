@@ -129,8 +129,8 @@ def schema_problems(graph: Graph) -> tuple[str, ...]:
             problem = problems.get(key)
             if problem is None:
                 demands = _demands(node.op_type, node.domain, node.version)
-                found = () if demands is None else _refused(node, demands, types)
-                problem = problems[key] = next(iter(found), "")
+                result = () if demands is None else _refused(node, demands, types)
+                problem = problems[key] = next(iter(result), "")
             if problem:
                 sentences.append(f"node '{node.name}' ({node.op_type}) {problem}")
     return tuple(sentences)
@@ -181,18 +181,18 @@ _SPELLED = {"float32": "float", "float64": "double"}
 def file_problems(model: onnx.ModelProto) -> tuple[str, ...]:
     """Return what ONNX Runtime refuses in the names and types that a file declares, as sentences."""
     graph = model.graph
-    found = []
+    result = []
     for noun, names in (
         ("node name", [node.name for node in graph.node if node.name]),
         ("input", [value.name for value in graph.input]),
     ):
         twice = next((name for name, count in Counter(names).items() if count > 1), None)
         if twice is not None:
-            found.append(f"the {noun} '{twice}' is given twice")
+            result.append(f"the {noun} '{twice}' is given twice")
     stored = {tensor.name: tensor for tensor in graph.initializer}
     for value in graph.input:
         if value.type.WhichOneof("value") is None:
-            found.append(f"input '{value.name}' has no type")
+            result.append(f"input '{value.name}' has no type")
         tensor = stored.get(value.name)
         if tensor is not None:
             kind = value.type.tensor_type
@@ -201,15 +201,15 @@ def file_problems(model: onnx.ModelProto) -> tuple[str, ...]:
                 size not in (None, given) for size, given in zip(dims, tensor.dims, strict=True)
             )
             if kind.elem_type != tensor.data_type or (kind.HasField("shape") and differs):
-                found.append(f"initializer '{value.name}' is not of the type of the input of its name")
+                result.append(f"initializer '{value.name}' is not of the type of the input of its name")
     imported, own = {entry.domain for entry in model.opset_import}, {item.domain for item in model.functions}
     for domain in dict.fromkeys(node.domain for node in graph.node):
         if domain in own - imported:  # of other domains ONNX Runtime takes its own version
-            found.append(f"it imports no version of the operator set '{domain}' of its functions")
+            result.append(f"it imports no version of the operator set '{domain}' of its functions")
     for entry in model.opset_import:
         if entry.domain == CLASSICAL_DOMAIN and entry.version > _NEWEST_CLASSICAL:
-            found.append(f"operator set {entry.domain} {entry.version} is newer than {_NEWEST_CLASSICAL}")
-    return tuple(found)
+            result.append(f"operator set {entry.domain} {entry.version} is newer than {_NEWEST_CLASSICAL}")
+    return tuple(result)
 
 
 _NEWEST_CLASSICAL = 5  # VERSION_TABLE of onnx/helper.py, the same since ONNX 1.16
@@ -295,20 +295,20 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
 
 
 def _contrib_demands(op_type: str) -> _Demands | None:
-    said = _contrib_schemas()["operators"].get(op_type)
-    if said is None:
+    schema = _contrib_schemas()["operators"].get(op_type)
+    if schema is None:
         return None
     read_types = tuple(
         (name, variable, frozenset(_contrib_schemas()["types"][kinds].split(" ")))
-        for name, variable, kinds in said["types"]
+        for name, variable, kinds in schema["types"]
     )
-    needed = tuple((place, name) for place, name in said["needed"])
-    inputs, outputs = tuple(said["inputs"]), tuple(said["outputs"])
+    needed = tuple((place, name) for place, name in schema["needed"])
+    inputs, outputs = tuple(schema["inputs"]), tuple(schema["outputs"])
     # None of these repeats an input that may be strings.
     strings = frozenset(
         place for place, (_, _, allowed) in enumerate(read_types) if "tensor(string)" in allowed
     )
-    kinds, required = said["attributes"], tuple(said["required"])
+    kinds, required = schema["attributes"], tuple(schema["required"])
     return _Demands(inputs, outputs, needed, strings, False, kinds, required, read_types)
 
 

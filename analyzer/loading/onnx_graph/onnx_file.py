@@ -307,10 +307,10 @@ def _sums(attributes: Mapping[str, Stored]) -> TreeSums:
 
     def places(children: Array, of: Array) -> Array:
         wanted = trees[of].astype(np.int64) * width + children[of]
-        found = np.searchsorted(ranked, wanted)
-        if not np.array_equal(ranked[np.minimum(found, len(ranked) - 1)], wanted):
+        result = np.searchsorted(ranked, wanted)
+        if not np.array_equal(ranked[np.minimum(result, len(ranked) - 1)], wanted):
             raise ValueError("a node has a child that is not there")
-        return (found if order is None else order[found]).astype(np.int32)
+        return (result if order is None else order[result]).astype(np.int32)
 
     inner = np.flatnonzero(~is_leaf)
     left, right = np.zeros((2, len(nodes)), np.int32)
@@ -351,9 +351,9 @@ def _mean_depths(roots: Array, left: Array, right: Array, is_leaf: Array) -> tup
         if seen > len(is_leaf):  # a node is the child of two, or its own ancestor
             raise ValueError("no tree")
         ends = is_leaf[places]
-        found = np.bincount(owners[ends], minlength=len(roots))
-        leaves += found
-        depths += level * found
+        result = np.bincount(owners[ends], minlength=len(roots))
+        leaves += result
+        depths += level * result
         places, owners = places[~ends], owners[~ends]
         places, owners = np.concatenate((left[places], right[places])), np.concatenate((owners, owners))
         level += 1

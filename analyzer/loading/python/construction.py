@@ -49,10 +49,10 @@ def _value(reference: Reference, argument: Argument, module: ModuleType) -> obje
     if not argument.word:
         return argument.value
     if argument.word in vars(module):
-        found: object = vars(module)[argument.word]
+        result: object = vars(module)[argument.word]
         # `--arg act=relu` is a text where the file has but imported a function of that name.
-        if not argument.literal or _is_own(found, module):
-            return found
+        if not argument.literal or _is_own(result, module):
+            return result
     if argument.literal:
         return argument.value
     raise ModelError(
@@ -149,9 +149,9 @@ def require_fitting(
     builder: Callable[..., object],
     module: ModuleType,
     *,
-    beside: str = "",
+    alternative: str = "",
 ) -> None:
-    """Says which argument is missing, or not known; the hint names ``beside``, what could be built instead.
+    """Check that no argument is missing or unknown; the hint names ``alternative``, a model that builds.
 
     Raises:
         ModelError: It cannot be called with the reference's arguments.
@@ -162,7 +162,7 @@ def require_fitting(
     where = f"{reference.text}: {name} {fault}."
     if missing:
         hint = _how_to_give(reference, name, builder, missing, module)
-        raise ModelError(where, hint=f"{hint} {beside}".rstrip())
+        raise ModelError(where, hint=f"{hint} {alternative}".rstrip())
     known = ", ".join(map(_shown, parameters_of(builder)))
     unknown = fault.removeprefix(_UNKNOWN) if fault.startswith(_UNKNOWN) else ""
     meant = did_you_mean(unknown, [item.name for item in parameters_of(builder)]) if unknown else ""
@@ -271,9 +271,9 @@ def _dataclass_in(annotation: object) -> type | None:
 
 def _own_class(annotation: object, module: ModuleType) -> type | None:
     """Return the class by its name in the file: a dataclass, or one that the file defines."""
-    found = _dataclass_in(annotation) or annotation
-    if not isinstance(found, type) or issubclass(found, enum.Enum):
+    result = _dataclass_in(annotation) or annotation
+    if not isinstance(result, type) or issubclass(result, enum.Enum):
         return None
-    kind: type = found
+    kind: type = result
     known = vars(module).get(kind.__name__) is kind
     return kind if known and (dataclasses.is_dataclass(kind) or kind.__module__ == module.__name__) else None

@@ -231,8 +231,8 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
     leaves = tree_leaves((arguments, dict(keywords)))
     leading = _rows(leaves)
     # The batch of a graph is told to be 1, and asked for as that where the model is run.
-    asked = batch if _takes_batch(user.module.example_inputs) else None if batch == 1 else batch
-    if asked is None:
+    requested = batch if _takes_batch(user.module.example_inputs) else None if batch == 1 else batch
+    if requested is None:
         one = ExampleInputs(arguments=arguments, keywords=keywords, batch=1, batch_axes={}, origin="file")
         tensors = [leaf for leaf in leaves if _is_tensor(leaf)]
         shapes = ((tuple(leaf.shape), str(leaf.dtype).removeprefix("torch.")) for leaf in tensors)
@@ -552,13 +552,13 @@ def _inferred(user: UserModel, batch: int) -> ExampleInputs:
             return inputs
         problems.append(problem)
     misfits = [(specs, misfit(user.model, problem)) for specs, problem in zip(trials, problems, strict=True)]
-    specs, found = next((item for item in misfits if item[1] is not None), misfits[0])
-    solved = None if found is None else _solved(user, found.path, found.taken, specs)
+    specs, result = next((item for item in misfits if item[1] is not None), misfits[0])
+    solved = None if result is None else _solved(user, result.path, result.taken, specs)
     if solved is not None:
         inputs = _called_with(user, solved, batch, "inferred")
         if _call_failure(user, inputs) is None:
             return inputs
-    cause = found.text if found is not None else first_line(problems[0])
+    cause = result.text if result is not None else first_line(problems[0])
     raise InputError(
         f"Inputs inferred from the first layers of {user.name} do not fit: {cause.removesuffix('.')}.",
         # Not the very sizes that failed.

@@ -139,13 +139,13 @@ def _unknown(reference: Reference, kind: object, name: str | None, has_code: boo
     )
 
 
-def _plain(values: Mapping[str, Any], kept: type | None) -> dict[str, Any]:
+def _plain(values: Mapping[str, Any], owner: type | None) -> dict[str, Any]:
     """Return the values that say what shape the model has, those of its parts too."""
     # Any other key becomes an attribute of the object: none may hide one of its methods.
     return {
         key: _plain(value, None) | _kind(value) if isinstance(value, Mapping) else value
         for key, value in values.items()
-        if not key.startswith("_") and key not in _LEFT_OUT and not callable(getattr(kept, key, None))
+        if not key.startswith("_") and key not in _LEFT_OUT and not callable(getattr(owner, key, None))
     }
 
 
@@ -170,19 +170,19 @@ def _example_inputs(reference: Reference, model: Any) -> Callable[[int], Inputs]
     def example_inputs(batch: int = 1) -> Inputs:
         import torch
 
-        found: Inputs = {}
+        result: Inputs = {}
         if main == "input_ids":
-            found |= _tokens(model, batch)
+            result |= _tokens(model, batch)
         if image is not None:
-            found["pixel_values"] = torch.randn((batch, *image)).to(model.dtype)
+            result["pixel_values"] = torch.randn((batch, *image)).to(model.dtype)
         if main in ("input_values", "input_features"):
-            found[main] = torch.randn((batch, *_sound(reference, config, main))).to(model.dtype)
-        if not found:
+            result[main] = torch.randn((batch, *_sound(reference, config, main))).to(model.dtype)
+        if not result:
             raise InputError(
                 f"{reference.text}: nothing says what {main} of {type(model).__name__} looks like.",
                 hint=f"Give --input {main}=B,..., with its sizes behind the batch in place of `...`.",
             )
-        return found
+        return result
 
     return example_inputs
 
@@ -214,12 +214,12 @@ def _tokens(model: Any, batch: int) -> Inputs:
     longest = _size(text, "max_position_embeddings") or _TOKENS
     shape = (batch, min(_TOKENS, longest))
     ids = torch.randint(0, _words(config), shape)
-    found = {"input_ids": ids}
+    result = {"input_ids": ids}
     if "attention_mask" in taken:
-        found["attention_mask"] = torch.ones(shape, dtype=torch.int64)
+        result["attention_mask"] = torch.ones(shape, dtype=torch.int64)
     if getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in taken:
-        found["decoder_input_ids"] = ids
-    return found
+        result["decoder_input_ids"] = ids
+    return result
 
 
 def _image(config: Any) -> tuple[int, ...] | None:
@@ -240,9 +240,9 @@ def _image(config: Any) -> tuple[int, ...] | None:
 
 def _sound(reference: Reference, config: Any, main: str) -> tuple[int, ...]:
     """Return a spectrogram whose sizes are told, else a second of samples."""
-    told = _spectrogram(config, main)
-    if told is not None:
-        return told
+    spectrogram = _spectrogram(config, main)
+    if spectrogram is not None:
+        return spectrogram
     if main == "input_values":
         channels = _size(config, "audio_channels")  # of a codec
         return (channels, _SAMPLES) if channels else (_SAMPLES,)

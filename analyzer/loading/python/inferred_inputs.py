@@ -96,21 +96,21 @@ def infer_inputs(model: Module, names: Iterable[str]) -> tuple[InferredInput, ..
             for name in requested
             for member in [item for item in trace.roots if item.split(".")[0] == name] or [name]
         ]
-        found = [_of_readings(name, trace) for name in members]
+        inferred = [_of_readings(name, trace) for name in members]
         if GRAPH_EDGES in inspect.signature(model.forward).parameters:
-            return tuple(_of_graph(item) for item in found)
-        found = _with_masks(found)
+            return tuple(_of_graph(item) for item in inferred)
+        inferred = _with_masks(inferred)
         # The table of positions first: the axis of the batch shows only where its sizes fit.
         for _ in range(2):
-            known = {item.name: item.specs[0] for item in found if item.specs and item.name in trace.roots}
+            known = {item.name: item.specs[0] for item in inferred if item.specs and item.name in trace.roots}
             if not any(isinstance(size, OpenLength) for spec in known.values() for size in spec.shape):
                 break
             length, before_batch = trace.sequences(known)
             if length is None and not before_batch:
                 break
-            found = [_settled(item, length, before_batch) for item in found]
+            inferred = [_settled(item, length, before_batch) for item in inferred]
     side = _image_side(model)
-    return tuple(replace(item, specs=_with_side(item.specs, side)) for item in found)
+    return tuple(replace(item, specs=_with_side(item.specs, side)) for item in inferred)
 
 
 def _of_readings(name: str, trace: InputTrace) -> InferredInput:
@@ -134,16 +134,16 @@ def _of_readings(name: str, trace: InputTrace) -> InferredInput:
     return InferredInput(name=name, dtype=surest.dtype, specs=specs, value=value)
 
 
-def _with_masks(found: Sequence[InferredInput]) -> list[InferredInput]:
+def _with_masks(inferred: Sequence[InferredInput]) -> list[InferredInput]:
     """Return these inputs with masks and lengths as long as the first sequence among them."""
     rows = [
         [size for size in spec.shape if isinstance(size, OpenLength)][:1]
-        for item in found
+        for item in inferred
         for spec in item.specs
     ]
     lengths = list(dict.fromkeys(size for row in rows for size in row))
     result = []
-    for item in found:
+    for item in inferred:
         is_lengths = any(spec.values and isinstance(spec.values[0], OpenLength) for spec in item.specs)
         is_mask = not item.specs and "mask" in item.name
         dtype = "bool" if item.dtype == "bool" else "int64"

@@ -57,8 +57,8 @@ def choose(reference: Reference, run: ScriptRun, inputs: Collection[str]) -> Cho
     if reference.name is not None:
         if called is not None:
             return called
-        found = library_builder(reference, module) or _named(reference, module)
-        return ChosenModel(name=reference.name, candidate=found)
+        result = library_builder(reference, module) or _named(reference, module)
+        return ChosenModel(name=reference.name, candidate=result)
     if callable(getattr(module, "build_model", None)):
         return ChosenModel(name="build_model", candidate=module.build_model)
     if getattr(module, "model", None) is not None:  # `model = None` is no model
@@ -149,13 +149,13 @@ def unwrapped(model: Module | ExportedProgram) -> Module:
 
 def _models_in_variables(module: ModuleType) -> dict[str, Module]:
     """Modules with parameters, each once, that are no part of another."""
-    found: dict[str, Module] = {}
+    result: dict[str, Module] = {}
     for name, wrapped in _instances(module).items():
         value = unwrapped(wrapped)
-        if _parameters(value) and not any(value is other for other in found.values()):
-            found[name] = value
-    parts = {id(part) for value in found.values() for part in value.modules() if part is not value}
-    return {name: value for name, value in found.items() if id(value) not in parts} or found
+        if _parameters(value) and not any(value is other for other in result.values()):
+            result[name] = value
+    parts = {id(part) for value in result.values() for part in value.modules() if part is not value}
+    return {name: value for name, value in result.items() if id(value) not in parts} or result
 
 
 def _kinds(variables: Mapping[str, Module]) -> list[dict[str, Module]]:
@@ -234,8 +234,8 @@ def _class(reference: Reference, module: ModuleType, inputs: Collection[str]) ->
         f"{chosen.__name__} was taken of the {len(classes)} models of {reference.text}: the others are parts "
         f"of it, losses, or take other inputs ({reference.text}:{others[0]} names another)."
     )
-    beside = f"{others[-1]} needs none: {reference.text}:{others[-1]}."
-    return ChosenModel(name=chosen.__name__, candidate=chosen, notes=(note,), beside=beside)
+    alternative = f"{others[-1]} needs none: {reference.text}:{others[-1]}."
+    return ChosenModel(name=chosen.__name__, candidate=chosen, notes=(note,), beside=alternative)
 
 
 def _whole_models(
@@ -292,14 +292,14 @@ def _names_in(code: CodeType) -> set[str]:
 
 
 def _reached(start: str, used: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    result: set[str] = set()
     waiting = [start]
     while waiting:
         for name in used.get(waiting.pop(), set()) & used.keys():
-            if name not in found:
-                found.add(name)
+            if name not in result:
+                result.add(name)
                 waiting.append(name)
-    return found
+    return result
 
 
 # Functions

@@ -258,15 +258,15 @@ def _cuda_mode(home: str | None) -> TorchFunctionMode:
                 return at_home(arguments[0])
             if function is torch.Tensor.pin_memory:
                 return arguments[0]
-            asked = _is_cuda(keywords.get("device"))
-            if asked:
+            wants_cuda = _is_cuda(keywords.get("device"))
+            if wants_cuda:
                 keywords["device"] = home
             # Without values a tensor cannot be moved, and need not: `.to(device)` where device is the CPU.
             stays = function is torch.Tensor.to and arguments[0].is_meta and _is_cpu(arguments[1:], keywords)
             if stays:
                 keywords.pop("device", None)
             if function is torch.Tensor.to and (
-                asked or stays or any(_is_cuda(item) for item in arguments[1:])
+                wants_cuda or stays or any(_is_cuda(item) for item in arguments[1:])
             ):
                 # What is left may be a type; whether to wait or to copy has gone with the device.
                 arguments = arguments[:1] + tuple(item for item in arguments if isinstance(item, torch.dtype))

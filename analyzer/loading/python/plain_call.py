@@ -138,7 +138,7 @@ def beyond_table(error: BaseException) -> str:
     """Of a call that failed in a table: its rows and what was looked up in it, as a sentence; else empty."""
     from torch import nn
 
-    said = ""
+    problem = ""
     for frame, _ in walk_tb(error.__traceback__):
         layer, arguments = frame.f_locals.get("self"), frame.f_locals.get("args")
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and isinstance(arguments, tuple):
@@ -146,19 +146,21 @@ def beyond_table(error: BaseException) -> str:
             if rows is not None and rows.numel() and not rows.is_meta:
                 low, high = int(rows.min()), int(rows.max())
                 if low < 0 or high >= layer.num_embeddings:
-                    said = f"A table of {layer.num_embeddings:,} rows was asked for rows {low:,} to {high:,}."
-    return said
+                    problem = (
+                        f"A table of {layer.num_embeddings:,} rows was asked for rows {low:,} to {high:,}."
+                    )
+    return problem
 
 
 def given_width(user: UserModel, path: str, inputs: ExampleInputs) -> int | None:
     """Return the width that a layer is given with these inputs; None where the call ends before it."""
     layer = user.model.get_submodule(path)
     width = _width_of(layer)
-    found: list[int | None] = []
+    result: list[int | None] = []
 
     def note(_layer: Module, given: Sequence[Any]) -> None:
         first = _first_tensor(given)
-        found.append(None if width is None or first is None else _size(first, width[1]))
+        result.append(None if width is None or first is None else _size(first, width[1]))
         raise _ReachedError
 
     handle = layer.register_forward_pre_hook(note, prepend=True)
@@ -167,7 +169,7 @@ def given_width(user: UserModel, path: str, inputs: ExampleInputs) -> int | None
             call(user, inputs)
     finally:
         handle.remove()
-    return found[0] if found else None
+    return result[0] if result else None
 
 
 class _ReachedError(Exception):

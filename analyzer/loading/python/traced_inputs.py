@@ -64,7 +64,7 @@ _MASK, _FILLED = Taken(dtype="bool", values=(1,)), Taken(dtype="bool", values=(0
 # Of the mask of a tokenizer; what is compared may have any type.
 _COMPARED = Taken(dtype="int64", strength=0)
 # Of a width that a later layer decides.
-_BESIDE_OTHERS = Taken(dtype="float32", shapes=((None, OpenWidth(LENGTH)),), strength=1)
+_WITH_OTHERS = Taken(dtype="float32", shapes=((None, OpenWidth(LENGTH)),), strength=1)
 # By function, the operand that is read, its keyword, and what it must be.
 _READ_BY: Mapping[str, tuple[int, str, Taken]] = {
     "embedding": (0, "input", INDICES),
@@ -105,13 +105,13 @@ class InputTrace:
     def readings(self, name: str) -> list[Taken]:
         """Return what the readers of an input take, with shapes of the input, in the order of execution."""
         roots, unpacked = self.roots[name], self._unpacked_rank(name)
-        found: dict[tuple[int, int], Taken] = {}
+        result: dict[tuple[int, int], Taken] = {}
         fitting: dict[tuple[int, int], list[tuple[bool, int, TriedSizes]]] = {}
         given = [*(_PRIMES[:rank] for rank in range(1, len(_PRIMES) + 1)), *self._stated_shapes()]
         for sizes in given:
             read, least = self._read_at(roots, sizes)
             for place, taken, value in read:
-                found.setdefault(place, taken)
+                result.setdefault(place, taken)
                 options = fitting.setdefault(place, [])
                 if options and least:  # what is taken apart by numbers has as few axes as it can
                     continue
@@ -119,7 +119,7 @@ class InputTrace:
                     fitted = _before(value, shape, sizes, least)
                     if fitted is not None:
                         options.append((len(sizes) != unpacked, position, fitted))
-        return [_with_shapes(found[place], fitting[place]) for place in sorted(found)]
+        return [_with_shapes(result[place], fitting[place]) for place in sorted(result)]
 
     def _read_at(
         self, roots: Sequence[Node], sizes: Sequence[int]
@@ -236,7 +236,7 @@ class InputTrace:
             members = [root for roots in self.roots.values() for root in roots]
             inputs = [item for item in (operands or tuple(node.kwargs.values()))[0] if item in members]
             if len(inputs) == 1:
-                yield inputs[0], _BESIDE_OTHERS
+                yield inputs[0], _WITH_OTHERS
         elif len(operands) > 1:
             yield from self._weighed(name, operands[0], operands[1])
 
@@ -297,14 +297,14 @@ class InputTrace:
 
     def _stated_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes to which something is brought, of all sizes but the batch."""
-        found: dict[tuple[int, ...], None] = {}
+        result: dict[tuple[int, ...], None] = {}
         for node in self.graph.nodes:
             if _name(node) in ("reshape", "view"):
                 sizes = _operands(node)[1:]
                 sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
                 if len(sizes) > 1 and all(isinstance(size, int) and size > 0 for size in sizes[1:]):
-                    found[_BATCH, *sizes[1:]] = None
-        return list(found)
+                    result[_BATCH, *sizes[1:]] = None
+        return list(result)
 
 
 def _note_parts(node: Node, values: Mapping[Node, Any], sizes: Sequence[int], least: dict[int, int]) -> None:
@@ -413,7 +413,7 @@ def traced(model: Module, names: Sequence[str]) -> Iterator[InputTrace]:
 
 def _roots(model: Module, graph: Graph) -> dict[str, list[Node]]:
     """Return the nodes that are inputs: of a dict those of its keys, of a tuple those of its positions."""
-    found: dict[str, list[Node]] = {}
+    result: dict[str, list[Node]] = {}
 
     def add(name: str, node: Node) -> None:
         keys = {user: _key(user, node) for user in node.users}
@@ -424,7 +424,7 @@ def _roots(model: Module, graph: Graph) -> dict[str, list[Node]]:
         for user, key in members.items():
             add(f"{name}.{key}", user)
         if not members:
-            found.setdefault(name, []).append(node)
+            result.setdefault(name, []).append(node)
 
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     trace = InputTrace(model, graph, {}, ())
@@ -437,7 +437,7 @@ def _roots(model: Module, graph: Graph) -> dict[str, list[Node]]:
             node.kwargs = {name: states if item is pair else item for name, item in node.kwargs.items()}
     for node in placeholders:
         add(str(node.target), node)
-    return found
+    return result
 
 
 def _key(user: Node, node: Node) -> str | int | None:

@@ -217,7 +217,7 @@ def _executed(
         fault = error
     if choice is not None and inspect.isclass(choice.candidate):
         try:
-            require_fitting(reference, choice.name, choice.candidate, run.module, beside=choice.beside)
+            require_fitting(reference, choice.name, choice.candidate, run.module, alternative=choice.beside)
         except ModelError as error:
             fault = error
     called = run.forward is not None and run.forward.arguments is not None
@@ -284,7 +284,7 @@ def _build(reference: Reference, choice: ChosenModel, module: ModuleType) -> tup
             raise ModelError(f"{reference.text}: the class {name} is not an nn.Module.")
     elif required_by(candidate) and name != "build_model" and not reference.arguments:
         return function_module(candidate), True
-    require_fitting(reference, name, candidate, module, beside=choice.beside)
+    require_fitting(reference, name, candidate, module, alternative=choice.beside)
     return _built(reference, name, candidate, module), False
 
 

@@ -216,11 +216,11 @@ def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = Mo
         return error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not is_library(frame.filename)]
     where = at_line((frames[-1].filename, frames[-1].lineno or 0) if frames else None)
-    said = f": {first_line(error)}" if str(error).strip() else ""
-    return kind(f"{what}{where}: {type(error).__name__}{said}", hint=_what_to_do(error))
+    text = f": {first_line(error)}" if str(error).strip() else ""
+    return kind(f"{what}{where}: {type(error).__name__}{text}", hint=_what_to_do(error))
 
 
-def _beside_the_script(error: FileNotFoundError) -> str | None:
+def _moved_by_script(error: FileNotFoundError) -> str | None:
     """Return the folder of the user's file where it holds what was looked for in the working folder."""
     name = error.filename
     if not isinstance(name, str) or os.path.isabs(name):
@@ -238,9 +238,9 @@ def _what_to_do(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return f"Install what provides {error.name!r} into the environment that runs analyze."
     if isinstance(error, FileNotFoundError):
-        beside = _beside_the_script(error)
-        if beside is not None:
-            return f"It lies beside the script: go to {beside} and run analyze there."
+        moved = _moved_by_script(error)
+        if moved is not None:
+            return f"It lies beside the script: go to {moved} and run analyze there."
         return (
             f"Relative paths start in the working folder ({os.getcwd()}): run from the folder that holds it, "
             "or put a small file of the same form there (what is counted from it, such as a vocabulary, is "

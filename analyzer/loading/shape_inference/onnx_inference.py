@@ -377,9 +377,9 @@ def common_shape(one: Shape, two: Shape) -> Shape:
     return tuple(first if first == second else None for first, second in zip(one, two, strict=True))
 
 
-def _loop_types(inputs: InputTensors, body: Graph, found: Trips | None) -> list[Type]:
+def _loop_types(inputs: InputTensors, body: Graph, counted: Trips | None) -> list[Type]:
     count = len(body.inputs) - 2
-    trips = _trip_count(inputs, body) if found is None else int(found.count) if found.exact else None
+    trips = _trip_count(inputs, body) if counted is None else int(counted.count) if counted.exact else None
     results = [_type(tensor) for tensor in body.outputs[1:]]
     if trips == 0:  # the body never runs: the state goes through unchanged
         results[:count] = [_type(tensor) for tensor in inputs[2:]]

@@ -103,8 +103,8 @@ def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) ->
     )
     if _packs_sequences(error):
         # What PyTorch raises there speaks of its own fake tensors.
-        told = explained.message.partition(f": {type(error).__name__}")[0]
-        explained.message = f"{told}: it packs sequences (pack_padded_sequence)"
+        cause = explained.message.partition(f": {type(error).__name__}")[0]
+        explained.message = f"{cause}: it packs sequences (pack_padded_sequence)"
         explained.hint = (
             "Packed sequences (pack_padded_sequence) cannot be exported: give the recurrent layer the padded "
             "tensor, which is what ONNX Runtime would run."

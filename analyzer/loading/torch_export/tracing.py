@@ -152,9 +152,9 @@ def nothing_on_standard_output() -> Iterator[None]:
     with ExitStack() as stack:
         with suppress(OSError, ValueError):  # there may be none
             sys.stdout.flush()
-            kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
-            stack.callback(os.close, kept)
-            stack.callback(os.dup2, kept, 1)
+            saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, 1)
             stack.callback(_flush_libraries)
             os.dup2(nowhere, 1)
             os.close(nowhere)

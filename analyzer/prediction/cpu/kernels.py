@@ -128,8 +128,8 @@ def _row_s(name: str, op: str, at: CpuCeilings, threads: int, lengths: Floats) -
         return _chained_row_s(row, each, lengths)
     # The probe's row has the probe's elements, whatever the operator's take; fewer take half of it at least.
     each = min(each, _element_s(name.removesuffix("Singles"), at, threads))
-    beside = row - _ROW_LENGTHS.get(name, _SHORT_LENGTH) * each
-    return np.maximum(beside, 0.5 * row - lengths * each)
+    rest = row - _ROW_LENGTHS.get(name, _SHORT_LENGTH) * each
+    return np.maximum(rest, 0.5 * row - lengths * each)
 
 
 # Their long rows wait for each sum, short ones do not: the logarithm between the two probes is within 1.5 of
@@ -161,7 +161,7 @@ def _element_s(op: str, at: CpuCeilings, threads: int) -> float:
     """Seconds an element of an operator, looked up once for each calibration."""
     known = tables(at.values).elements
     if (op, threads) not in known:
-        known[op, threads] = _found_element_s(op, at, threads)
+        known[op, threads] = _lookup_element_s(op, at, threads)
     return known[op, threads]
 
 
@@ -176,15 +176,15 @@ def is_guess(op: str, at: CpuCeilings) -> bool:
 
 def _probed_s(op: str, at: CpuCeilings, threads: int) -> float | None:
     if op.endswith(ONE_SET):
-        found = _probed_s(op.removesuffix(ONE_SET), at, threads)
-        return None if found is None else ONE_SET_TIMES * found
+        result = _probed_s(op.removesuffix(ONE_SET), at, threads)
+        return None if result is None else ONE_SET_TIMES * result
     if op.endswith(FIRST_AXIS):
         return at.of(f"reduce.{op.removesuffix(FIRST_AXIS)}.t{{T}}.outer", threads)
     values = (at.of(family.format(op), threads) for family in _FAMILIES)
     return next((value for value in values if value is not None), None)
 
 
-def _found_element_s(op: str, at: CpuCeilings, threads: int) -> float:
+def _lookup_element_s(op: str, at: CpuCeilings, threads: int) -> float:
     for name in (op, like().get(op, op)):
         value = _probed_s(name, at, threads)
         if value is not None:
@@ -327,12 +327,12 @@ def _memory(work: Workload, at: CpuCeilings) -> Floats:
     moved += held * work["elements"] * FLOAT_BYTES * np.where(work["written"] > 0, each, work["width"])
     weights = (work["weights"] * each + work["fixed_weights"]) * IS_PRODUCT[work.kind]
     # The probe of copies finds its two buffers where it left them. In a graph others were used meanwhile.
-    kept = work["kept"] * each
+    resident = work["kept"] * each
     # Of experts those that are chosen are read, and all have weights.
-    passing = np.maximum(0.0, moved - weights - kept)
+    passing = np.maximum(0.0, moved - weights - resident)
     streaming = passing / copy_rate(at, _OTHERS * passing) * plane_factors(work, at)
     # Caches of keys and values lie where the last run left them, and all of the model passed since.
-    others = np.maximum(1.0, work.of_model(weights + kept))
+    others = np.maximum(1.0, work.of_model(weights + resident))
     held_rate = copy_rate(at, others)
     few = _shared_by_few(work, at)
     if few.any():
@@ -340,7 +340,7 @@ def _memory(work: Workload, at: CpuCeilings) -> Floats:
         by_few = copy_rate(at, others, threads=1) * np.maximum(work["shared_by"], 1.0)
         held_rate = np.where(few, np.minimum(held_rate, by_few), held_rate)
     one_row = whether(work, (EXPERT_PRODUCT,))[work.op] & (work["m"] <= 1.0)
-    streaming += kept / np.where(one_row, held_rate * _EXPERT_READ_SHARE, held_rate)
+    streaming += resident / np.where(one_row, held_rate * _EXPERT_READ_SHARE, held_rate)
     return np.asarray(streaming + _cold(work, weights, at))
 
 

@@ -226,9 +226,9 @@ def _pair_s(size: Floats, at: TensorCores, c: AttentionConstants) -> Floats:
     return seconds
 
 
-def _read_s(moved: Floats, kept: Floats, at: TensorCores, c: AttentionConstants) -> Floats:
+def _read_s(moved: Floats, others: Floats, at: TensorCores, c: AttentionConstants) -> Floats:
     """From the last-level cache where all that is touched between two uses fits, else from memory."""
-    warm = 1.0 / (1.0 + ((moved + kept) / (c.cache_share * at.cache)) ** 4)
+    warm = 1.0 / (1.0 + ((moved + others) / (c.cache_share * at.cache)) ** 4)
     near = moved / (c.cache * at.units * at.clock_hz)
     far = np.maximum(moved / (c.memory * at.bandwidth), near)
     return warm * near + (1.0 - warm) * far

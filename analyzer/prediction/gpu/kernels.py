@@ -57,7 +57,7 @@ _BY_ELEMENT = frozenset({"Clip"})
 # Planes that cuDNN pools by a thread each.
 _PLANES = frozenset({"GlobalAveragePool", "GlobalMaxPool"})
 # Norms whose rows stay in registers (contrib_ops/cuda/bert/skip_layer_norm_impl.cu).
-_KEPT_ROWS = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_CACHED_ROWS = frozenset({"SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _KIND_WIDTH = np.array([WIDTHS.get(kind.name, 1.0) for kind in Kind])
 
 
@@ -216,10 +216,10 @@ def _norm(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
     streaming = _streamed(moved, rows, at)
     # Rows one after the other on each unit; both overlap, but not where they take about the same.
     stepping = rows.rows * constants.norm_row_s / at.units
-    kept = rows.named(_KEPT_ROWS)
-    time = np.where(kept, _streamed(rows.bytes, rows, at), (streaming**3 + stepping**3) ** (1 / 3))
+    cached = rows.named(_CACHED_ROWS)
+    time = np.where(cached, _streamed(rows.bytes, rows, at), (streaming**3 + stepping**3) ** (1 / 3))
     seconds, computing, slower = _by_rows(time, at, constants)
-    return seconds, computing, np.where(kept, seconds, slower)
+    return seconds, computing, np.where(cached, seconds, slower)
 
 
 def _by_rows(seconds: Floats, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Any, Floats]:

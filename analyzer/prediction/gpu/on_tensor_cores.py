@@ -78,9 +78,9 @@ def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floa
         [rows.batch, rows.m, rows.n, rows.k, stored, passing, rows.unpacked, rows.narrow, rows.all_weights]
     )
     # Layers are alike: a model has few different products.
-    found, which = np.unique(columns, axis=1, return_inverse=True)
+    result, which = np.unique(columns, axis=1, return_inverse=True)
     which = which.reshape(-1)
-    batch, m, n, k, stored, passing, unpacking, narrow, kept = found
+    batch, m, n, k, stored, passing, unpacking, narrow, kept = result
     packed = unpacking > 0
     made = Products(batch=batch, m=m, n=n, k=k, stored=stored, passing=passing, packed=packed, kept=kept)
     times, computing = product_times(made, at, constants.products)
