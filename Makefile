@@ -65,14 +65,14 @@ coverage: install
 
 # Every sample's page and record, under reports/.
 gallery: install
-	$(BIN)/python tests/benchmarks/gallery.py
+	$(BIN)/python benchmarks/gallery.py
 
 # The placement of every sample, opset and type against the real CUDA provider.
 judge: install
-	$(BIN)/python tests/benchmarks/judge_matrix.py
+	$(BIN)/python benchmarks/judge_matrix.py
 
 bench: install
-	$(BIN)/python tests/benchmarks/floor.py
+	$(BIN)/python benchmarks/floor.py
 
 # All that the release workflow does before it publishes. ANALYZER_REPOSITORY is the address that the packages name.
 release-check:

@@ -331,7 +331,7 @@ def _integer_convolution(name: str, kind: ConvClass, weights: str) -> Probe:
 
 _TREES, _DEPTH, _FEATURES = 50, 6, 32
 # Of thresholds so much wider than the features 21 % of all comparisons take the rarer side, as 16 to 32 % do in
-# 48 trained ensembles (tests/benchmarks/deployed_trees.py): the processor foresees the others.
+# 48 trained ensembles (benchmarks/deployed_trees.py): the processor foresees the others.
 _THRESHOLDS = 1.3
 
 

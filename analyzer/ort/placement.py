@@ -2,7 +2,7 @@
 
 The rules of ONNX Runtime 1.31, applied to a release's kernel registry (``ort/kernels.py``) and to what the
 provider refuses (``ort/capability.py``); checked against the real provider by ``tests/judge``, against that of
-other releases by ``tests/benchmarks/judging_releases.py``. No GPU, no ONNX Runtime and no weights are needed.
+other releases by ``benchmarks/judging_releases.py``. No GPU, no ONNX Runtime and no weights are needed.
 """
 
 from __future__ import annotations

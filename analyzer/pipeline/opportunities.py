@@ -36,7 +36,7 @@ from analyzer.units import factor, seconds
 # Of the highest rate that a larger batch reaches: beyond, it is latency for little.
 _SATURATED = 0.9
 # Ends of what is saved over what is predicted where images are turned no more: five networks on an H100 saved
-# 0.96 to 1.52 times as much (`tests/benchmarks/prediction.md`), and five are few.
+# 0.96 to 1.52 times as much (`benchmarks/prediction.md`), and five are few.
 _LAYOUT = (0.5, 2.0)
 _LEAST = 1e-3  # of a time whose interval reaches 0, for which there is no logarithm
 

@@ -176,7 +176,7 @@ class Loop:
     shared: bool
 
 
-# Shapes and data that were not measured make so much of a difference (tests/benchmarks/operator_sweep.py).
+# Shapes and data that were not measured make so much of a difference (benchmarks/operator_sweep.py).
 _LOOP_WIDTH = 2.0
 
 

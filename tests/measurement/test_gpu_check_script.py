@@ -12,7 +12,7 @@ from analyzer.measurement import cpu_ceilings
 
 # Enough for the slowest machine; what the script does takes no longer for it.
 AMPLE = "60"
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "cuda.py"
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "cuda.py"
 
 
 def run(tmp_path: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], Any]:

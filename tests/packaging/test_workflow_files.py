@@ -151,7 +151,7 @@ def test_a_card_is_measured_by_hand_alone_and_its_record_comes_back_whatever_fai
 
 @pytest.mark.parametrize("script", ["cuda.py", "gpu_families.py"])
 def test_the_options_that_a_workflow_gives_to_a_benchmark_exist(script: str) -> None:
-    asked = f"tests/benchmarks/{script}"
+    asked = f"benchmarks/{script}"
     (words,) = [words for words in command_lines(ROOT / ".github/workflows/gpu.yml") if asked in words]
     known = re.findall(r'add_argument\("(--[a-z-]+)"', (ROOT / asked).read_text(encoding="utf-8"))
     assert {word for word in words if word.startswith("--")} <= set(known)

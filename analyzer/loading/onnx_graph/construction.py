@@ -3,7 +3,7 @@
 That one sets each field through ``object.__setattr__``, which takes longer than all else about a node. Here a
 draft with the same slots is filled and then becomes the real class; the result is the same in every way, which
 tests/loading/test_made_values.py holds. No other module changes an object's class at run time but
-costs/cost.py, for costs; tests/benchmarks/counting.py measures what both are for.
+costs/cost.py, for costs; benchmarks/counting.py measures what both are for.
 
 A Graph is handed from the process that reads a file to the one that analyses it. MessagePack and no pickle:
 what comes out of a process that has met a stranger's file is data, whatever became of that process. A tensor is

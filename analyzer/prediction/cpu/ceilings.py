@@ -111,7 +111,7 @@ PARALLEL_S = 20e-6
 # 45 runs of 15 samples on two threads of an EPYC: 8 % off at the median, 30 % at most.
 _MEASURED_WIDTH = 1.35
 # One measured core stands in for every other. BERT on one to six cores of an i7-8700, which nothing but the
-# gain of cores was fitted to, is within 1.25 (tests/benchmarks/prediction.md); the rest is assumed. More where
+# gain of cores was fitted to, is within 1.25 (benchmarks/prediction.md); the rest is assumed. More where
 # a figure is.
 _CATALOGUE_WIDTH, _ASSUMED_WIDTH = 1.8, 1.15
 

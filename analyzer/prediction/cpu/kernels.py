@@ -394,12 +394,12 @@ _RULES = (
 
 _WITH_BODIES = frozenset({"Loop", "Scan", "SequenceMap", LOOP, SCAN})
 _CLASSICAL = frozenset({"Scaler", "Imputer", "Binarizer", "OneHotEncoder", "ZipMap", "ArrayFeatureExtractor"})
-# 42 quantised and 20 classical models on two threads and on one of an EPYC (tests/benchmarks/deployed.md): 11 %
+# 42 quantised and 20 classical models on two threads and on one of an EPYC (benchmarks/deployed.md): 11 %
 # to 14 % off at the median; 117 of 124 within this width of what was measured.
 _LESS_SURE = 1.15
 # One row times packed weights on several threads: in a probe a second thread gained up to 2.0, among a step's
 # other operators 1.2 to 1.7. Six int4 steps on two cores of an EPYC were told at 0.58 to 1.01 of what they took
-# in runs of three days (tests/benchmarks/generation.md).
+# in runs of three days (benchmarks/generation.md).
 _ROW_ON_THREADS = 1.25
 # A CPU of the catalogue: what does not multiply follows neither peak nor clock as closely; one operator of ours
 # is as far off as a whole model of which it is a part is not.
@@ -409,7 +409,7 @@ _INTEGERS_MODELLED = 1.6
 
 
 # Operators that had no time of their own took 0.5 to 300 times an Add's for an element, most of them 2 to 25
-# times (tests/benchmarks/operators_cpu.py: normalizations, transforms, functions of the C library).
+# times (benchmarks/operators_cpu.py: normalizations, transforms, functions of the C library).
 _GUESSED = 5.0
 # What has a time for each element, or for each row of them.
 _BY_ELEMENT = (Kind.VECTOR, Kind.REDUCE, Kind.NORM, Kind.SOFTMAX, Kind.MOVE, Kind.POOL)

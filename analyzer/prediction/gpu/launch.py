@@ -20,7 +20,7 @@ from analyzer.prediction.reference_core import single_core_speed
 from analyzer.record.analysis import GpuOverhead
 
 # Floor and gap together are 1.83 us: the least that products in bf16 take inside CUDA graphs on L40S, RTX PRO
-# 6000, GB200 and B300, fitted with them (``tests/benchmarks/fit_kernels.py``). Operators that do next to
+# 6000, GB200 and B300, fitted with them (``benchmarks/fit_kernels.py``). Operators that do next to
 # nothing take 1.1 us alone and 0.65 us more inside a graph (H100 and H200, ``tests/data/gpu``), which is how it
 # is divided.
 FLOOR_S = 1.2e-6
