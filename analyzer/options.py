@@ -407,7 +407,7 @@ class TrafficOptions(OptionGroup, commands=("capacity",)):
     headroom: float = option(
         "headroom SHARE",
         SHARE,
-        "Share of the rate that must be free beside it, like 20%. [0]",
+        "Share of the rate that must stay free, like 20%. [0]",
         default=0.0,
         most=1e6,
     )
@@ -525,7 +525,7 @@ class ReportOptions(OptionGroup, question=False, is_keyword=False):
             "apply": "Folder to write: the model, its weights, session.json, run.py, apply.json.",
             "check": "File (x.json is that format), folder for several; `-` is standard output (the default).",
             "fleet": "Folder to write: index.html, fleet.json, fleet.csv, a record and a page of each model.",
-            "render": "File (x.md is Markdown), folder for several; - is standard output. [beside the record]",
+            "render": "File (x.md is Markdown), folder for several; - is standard output. [next to the record]",
         },
     )
     # On the command line alone, as what comes with a model may neither lose files nor start programs.

@@ -28,7 +28,7 @@ _SIGNS = {"works": "✓", "note": "!", "absent": "–", "broken": "✗"}
 )
 @click.option("--threads", type=click.IntRange(min=1), help="Intra-op threads; default: one per core.")
 @click.option("--no-gpu", is_flag=True, help="Leave the GPU out.")
-@click.option("--show", is_flag=True, help="Show what is kept, measure nothing.")
+@click.option("--show", is_flag=True, help="Show the saved calibration, measure nothing.")
 @click.option("--quiet", "-q", is_flag=True, help="No progress, no summary.")
 def calibrate(seconds: float, threads: int | None, no_gpu: bool, show: bool, quiet: bool) -> None:
     """Measure this machine's ceilings and keep them.

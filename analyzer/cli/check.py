@@ -147,7 +147,7 @@ def tasks_of(ctx: click.Context) -> tuple[list[Task], Fleet | None]:
         refuse_analysis_options(ctx)
     if any(is_record(one) and holds_fleet(one) for one in named):
         if len(named) > 1:
-            raise UsageError("A fleet is checked alone.", hint="Name the records of its models beside others.")
+            raise UsageError("A fleet is checked alone.", hint="Name the records of its models instead.")
         fleet = load_fleet(named[0])
         if not fleet.models:
             raise UsageError(f"{named[0]} holds no model.", hint="Run `analyze fleet` again: it goes on.")

@@ -195,7 +195,7 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
     if ineligible.get("cpu") == "memory":
         return f"the model does not fit the memory of {cpu_name(question)}"
     if ineligible.get("gpu") == "kernels":
-        return f"ONNX Runtime would run every operator on the CPU beside {gpu_name(question)} as well"
+        return f"ONNX Runtime would run every operator on the CPU next to {gpu_name(question)} as well"
     if ineligible.get("cpu") == "kernels" and question.cpu_refuses:
         return question.cpu_refuses
     if ineligible.get("cpu") == "kernels":
@@ -215,7 +215,7 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
         empty = question.graph.empty_inputs and "An input without elements takes no time on any device."
         return "The run failed." if question.run_fails else empty or "There is no session to compare."
     if plans.gpu is None:
-        return "No GPU was asked about." if question.gpu is None else "There is no plan for the GPU to compare."
+        return "No GPU was requested." if question.gpu is None else "There is no plan for the GPU to compare."
     for name, why in choice.ineligible.items():
         if name == "gpu" and why == "kernels":
             types = {group.op_type for group in question.cuda_groups}

@@ -279,7 +279,7 @@ def disturbance(values: Mapping[str, float]) -> str:
     """Return what disturbed a calibration, as the end of a sentence; empty where nothing did."""
     if taken_meanwhile(values):
         cores, others = values.get("cores", 1.0), values["busy"]
-        return f"calibrated while other processes ran beside it ({others:.1f} of {cores:.0f} cores)"
+        return f"calibrated while other processes ran ({others:.1f} of {cores:.0f} cores)"
     changed = max(wavered(values, threads) for threads in (1, int(values.get("threads", 1.0))))
     if changed > _UNSTEADY:
         times = f"operators took {changed:.1f} times as long seconds later"

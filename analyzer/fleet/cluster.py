@@ -60,7 +60,7 @@ _ANSWER_S = 120.0
 _SAME_HINT = (
     f"Install the same on all machines: pip install 'onnx-analyzer[ray]=={__version__}', and the same PyTorch."
 )
-_AGAIN_HINT = "What is finished is kept: the same command goes on with the rest."
+_AGAIN_HINT = "Finished models are saved: the same command goes on with the rest."
 _LOST = FleetFailure(
     kind="killed",
     message="The machine or the worker that had it was lost, at each of several tries.",

@@ -315,7 +315,7 @@ def _why_not(model: FleetModel) -> str:
     if model.question != "run":
         return f"its question is `{model.question}`, whose requests are no single runs"
     if not any(usable(cell) for cell in model.cells):
-        return "no device that was asked about runs it, has room for it and keeps its limit"
+        return "no requested device runs it, has room for it and keeps its limit"
     return ""
 
 
@@ -359,7 +359,7 @@ def _today(models: Sequence[FleetModel], offers: Sequence[Instance]) -> float | 
 def _notes(models: Sequence[FleetModel]) -> Iterator[str]:
     yield (
         "Requests come at random (Poisson), each at its model's rate; a device does one run at a time, in the "
-        f"order in which they are asked for, and is busy at most {share(MOST_BUSY)} of the time."
+        f"order of arrival, and is busy at most {share(MOST_BUSY)} of the time."
     )
     yield (
         "All models of a device lie in its memory at once. A larger batch waits to fill for half of what the "

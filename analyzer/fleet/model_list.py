@@ -189,7 +189,7 @@ class _Reader:
         limits = {name: value for name in _LIMITS if (value := getattr(given, name)) is not None}
         if len(limits) > 1:
             first, second, *_ = limits
-            raise self._fault(start, second, f"stands beside {first}", "give one limit")
+            raise self._fault(start, second, f"contradicts {first}", "give one limit")
         for name, value in limits.items():
             return Traffic(
                 rate=given.rate,

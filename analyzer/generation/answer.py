@@ -422,7 +422,7 @@ def _notes(one: Candidate) -> tuple[str, ...]:
     ]
     written, on_cpu = one.model.exporter == "config", one.device.kind == "cpu"
     if on_cpu and written:
-        result.append("ONNX Runtime's CPU provider computes in 32 bits: floats of 16 are kept as wide.")
+        result.append("ONNX Runtime's CPU provider computes in 32 bits: floats of 16 are stored as wide.")
     elif setting.weights == "bf16" and written:
         result.append("Operators of bfloat16 are shown as float16: bytes and rates are the same.")
     if setting.weights in ("int4", "int8", "fp8") and written:

@@ -87,9 +87,9 @@ def from_genai(path: str | os.PathLike[str], *, limits: Limits = DEFAULT_LIMITS)
     positions = _count(genai.get("context_length"), file, "model.context_length")
     # A folder may be a stranger's: nothing outside of it is read.
     if not isinstance(name, str) or not name or Path(name).name != name:
-        raise _wrong(file, "model.decoder.filename", "names no file beside it")
+        raise _wrong(file, "model.decoder.filename", "names no file next to it")
     if not (folder / name).is_file():
-        raise UsageError(f"{file} names {name}, which is not beside it.", hint=_WHAT_IT_IS)
+        raise UsageError(f"{file} names {name}, which is not next to it.", hint=_WHAT_IT_IS)
     loaded = load(parse_reference(str(folder / name)), limits=limits)
     known = {value.name for value in loaded.proto.graph.input}
     model = graph_model(
@@ -137,7 +137,7 @@ def from_values(config: Mapping[str, Any], *, name: str) -> OpenedModel:
             "those of a fused one, and their intervals are widened."
         )
     if storage is None and architecture.dtype == "float32":
-        notes.append("Its weights are kept in 32 bits; a GPU is taken to load them in 16 (`--weights`).")
+        notes.append("Its weights are stored in 32 bits; a GPU is taken to load them in 16 (`--weights`).")
     unread = quantisation is not None and bool(quantisation.unknown)
     unsure = _UNSURE if unread or not (storage is None or storage.is_usual) else 1.0
     return OpenedModel(

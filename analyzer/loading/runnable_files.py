@@ -98,7 +98,7 @@ def _inside(location: str, home: Path) -> Path:
             return source
     raise MeasurementError(
         f"The model names {shown[:200]} as a weights file, which lies outside its own folder.",
-        hint="Save the model again with its weights beside it.",
+        hint="Save the model again with its weights next to it.",
     )
 
 

@@ -228,7 +228,7 @@ def _report(traced: gpu_trace.Traced | None, resident: Latency, reporter: Report
         reporter.message(f"the GPU's records do not fit the profile: {share}")
         return
     if traced.lost > _MOST_LOST:
-        reporter.message(f"CUPTI did not record who asked for {traced.lost:.0%} of the GPU's work")
+        reporter.message(f"CUPTI did not record the host calls of {traced.lost:.0%} of the GPU's work")
         return
     nodes, factor = gpu_trace.node_times(traced, resident)
     reporter.update(factor=factor, residual_s=resident.value * (1 - 1 / factor))

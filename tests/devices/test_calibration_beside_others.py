@@ -37,7 +37,7 @@ def test_terminal_and_page_say_so() -> None:
         return environment.describe(measured=None, timings_s={}, cached=False, cpu=calibrated(busy)).messages
 
     assert said(0.0) == ()
-    assert "calibrated while other processes ran beside it (1.5 of 2 cores)" in " ".join(said(1.5))
+    assert "calibrated while other processes ran (1.5 of 2 cores)" in " ".join(said(1.5))
 
 
 @pytest.mark.parametrize(("threads", "factor"), [(1, 1.2), (2, 1.4)])

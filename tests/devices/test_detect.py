@@ -98,7 +98,7 @@ def test_no_kernel_that_was_timed_is_faster_than_the_peak() -> None:
     assert (cpu.peak_flops_per_s["fp32"], cpu.peak_flops_per_s["int8"]) == (2.2e11, 4.1e11)
     assert cpu.notes == ""
     assert detection.this_cpu({**measured, "busy": 1.5}).notes == (
-        "This CPU was calibrated while other processes ran beside it (1.5 of 2 cores)."
+        "This CPU was calibrated while other processes ran (1.5 of 2 cores)."
     )
 
 

@@ -82,7 +82,7 @@ def test_what_has_no_place_is_left_out_with_its_reason() -> None:
     told = consolidation_of(models, [G6])
     assert told.left_out == {
         "failed": "it could not be analysed",
-        "nowhere": "no device that was asked about runs it, has room for it and keeps its limit",
+        "nowhere": "no requested device runs it, has room for it and keeps its limit",
         "slow": "on every machine a single run takes longer than its limit",
         "speaks": "its question is `generate`, whose requests are no single runs",
     }

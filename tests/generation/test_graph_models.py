@@ -123,7 +123,7 @@ def test_a_folder_of_genai_names_no_file_outside_of_it(genai: Path, name: object
     config = genai_config(SHARED)
     config["model"]["decoder"]["filename"] = name
     (genai / "genai_config.json").write_text(json.dumps(config), encoding="utf-8")
-    with pytest.raises(UsageError, match="names no file beside it"):
+    with pytest.raises(UsageError, match="names no file next to it"):
         from_genai(genai)
 
 

@@ -562,7 +562,7 @@ def test_the_layer_that_reads_columns_and_numbers_together_decides_how_many_numb
 
 
 def test_a_layer_whose_width_its_first_call_decides_decides_none(load: Callable[..., Any]) -> None:
-    with pytest.raises(InputError, match="cannot be told from its layers"):
+    with pytest.raises(InputError, match="cannot be inferred from its layers"):
         resolve_inputs(load("model = nn.Sequential(nn.LazyConv2d(4, 3), nn.ReLU())"), [], None)
 
 
@@ -598,6 +598,6 @@ IMAGE = "--input x=B,3,224,224:float32"
 def test_an_input_that_no_layer_decides_is_to_be_given(
     load: Callable[..., Any], parameters: str, body: str, line: str
 ) -> None:
-    with pytest.raises(InputError, match="cannot be told from its layers") as caught:
+    with pytest.raises(InputError, match="cannot be inferred from its layers") as caught:
         resolve_inputs(model_with(parameters, body, load), [], None)
     assert caught.value.hint == f"Add example_inputs(batch) to the file, or give {line}."

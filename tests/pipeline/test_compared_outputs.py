@@ -82,7 +82,7 @@ def test_rows_beyond_a_table_name_the_inputs_and_what_to_write(tmp_path: Path) -
     run = analyze(path, input="box=B,64,2:int64=0..10", **ask)
     (said,) = [text for text in run.environment.messages if "PyTorch could not run" in text]
     assert "its outputs were never checked" in said
-    assert "A table of 11 rows was asked for rows -" in said
+    assert "A table of 11 rows was indexed with rows -" in said
     assert "The values of box are likely at fault" in said
     assert "--input box=B,64,2:int64=0)" in said
     # As it says.

@@ -108,8 +108,8 @@ def test_no_predicted_point_is_above_its_roof_though_operators_are_fused() -> No
 @pytest.mark.parametrize(("origin", "notes", "said"), [
     ("catalogue", "", "1 point of the CPU lies above its flat part: that is the data sheet's"),
     ("calibrated", "", "that is the fastest fp32 kernel which `analyze calibrate` timed."),
-    ("calibrated", "This CPU was calibrated while other processes ran beside it (1.5 of 2 cores).",
-     "which `analyze calibrate` timed. This CPU was calibrated while other processes ran beside it"),
+    ("calibrated", "This CPU was calibrated while other processes ran (1.5 of 2 cores).",
+     "which `analyze calibrate` timed. This CPU was calibrated while other processes ran"),
 ])  # fmt: skip
 def test_what_was_measured_above_the_roof_is_said_with_whence_the_roof_is(
     origin: Literal["calibrated", "catalogue"], notes: str, said: str

@@ -91,7 +91,7 @@ def _at_most_samples(node: Node) -> Mapping[int, int]:
     return {0: min(elements(data), samples * out(node)) * width // 8}
 
 
-@rule("NonMaxSuppression", assumes="every box passes the score threshold and as many are kept as may be")
+@rule("NonMaxSuppression", assumes="every box passes the score threshold and as many are selected as may be")
 def non_max_suppression(node: Node) -> Cost:
     """Batch * classes * (n * log2(n) to sort, kept * n overlaps of 13); nothing where none may be kept."""
     # Scores, 1, is (batch, classes, boxes); max_output_boxes_per_class, 2, is 0 where it is left out.

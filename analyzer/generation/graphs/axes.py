@@ -220,7 +220,7 @@ _STANDS_FOR: Mapping[Role, str] = {
 def _fixed(given: GivenInput, axis: int, role: Role, name: str) -> UsageError:
     return UsageError(
         f"{name}: axis {axis} of {given.name} ({_STANDS_FOR[role]}) is fixed to {given.shape[axis]}: steps of "
-        "other sizes cannot be told from it.",
+        "other sizes cannot be inferred from it.",
         hint=_DYNAMIC,
     )
 

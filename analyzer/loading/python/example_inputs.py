@@ -536,7 +536,7 @@ def _inferred(user: UserModel, batch: int) -> ExampleInputs:
         )
     if not inferred or not all(item.specs for item in inferred):
         raise InputError(
-            f"The inputs of {user.name} cannot be told from its layers.",
+            f"The inputs of {user.name} cannot be inferred from its layers.",
             hint=f"Add example_inputs(batch) to the file, or give {line}.",
         )
     trials = _combinations([item.specs for item in inferred])

@@ -147,7 +147,7 @@ def beyond_table(error: BaseException) -> str:
                 low, high = int(rows.min()), int(rows.max())
                 if low < 0 or high >= layer.num_embeddings:
                     problem = (
-                        f"A table of {layer.num_embeddings:,} rows was asked for rows {low:,} to {high:,}."
+                        f"A table of {layer.num_embeddings:,} rows was indexed with rows {low:,} to {high:,}."
                     )
     return problem
 

@@ -240,7 +240,7 @@ def _what_to_do(error: BaseException) -> str | None:
     if isinstance(error, FileNotFoundError):
         moved = _moved_by_script(error)
         if moved is not None:
-            return f"It lies beside the script: go to {moved} and run analyze there."
+            return f"It is next to the script: go to {moved} and run analyze there."
         return (
             f"Relative paths start in the working folder ({os.getcwd()}): run from the folder that holds it, "
             "or put a small file of the same form there (what is counted from it, such as a vocabulary, is "

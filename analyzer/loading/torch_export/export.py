@@ -230,7 +230,7 @@ def _name_axes(model: ir.Model, inputs: ExampleInputs) -> bool:
             if not re.search("[A-Za-z]", str(getattr(shape[axis], "value", shape[axis]))):
                 raise ExportError(
                     f"The model's code fixes {name} to {leaf.shape[axis]}: steps of other sizes "
-                    "cannot be told from it.",
+                    "cannot be inferred from it.",
                     hint="Compute with x.shape where the size is meant, and branch on no size.",
                 )
             shape[axis] = name

@@ -186,7 +186,7 @@ def _targets_for(user: UserModel, name: str, outputs: Tree, inputs: ExampleInput
         what, targets = "be class numbers", _class_targets(output)
     else:
         raise InputError(
-            f"What {name} is to be called with as targets cannot be told: "
+            f"What {name} is to be called with as targets cannot be inferred: "
             f"the outputs are {list(output.shape)}.",
             hint="Define example_targets(batch) in the file.",
         )
