@@ -225,7 +225,7 @@ class Way(Run, Price):
 
 @dataclass(frozen=True, kw_only=True)
 class OnDevice:
-    """What a model runs on, and in which precision.
+    """The device that runs a model, and the precision.
 
     Attributes:
         device, device_name, kind: The device: its slug, its name, and on which side it is.

@@ -41,12 +41,12 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        """Whether elements are floating point of any width."""
+        """Return whether elements are floating point of any width."""
         return "float" in self.name and "(" not in self.name  # seq(tensor(float)) is no float
 
     @property
     def is_packed(self) -> bool:
-        """Whether elements keep their width in every precision: integers, and floats of 8 bits and less."""
+        """Return whether elements keep their width in every precision: integers, and floats up to 8 bits."""
         return not self.is_float or (self.bits is not None and self.bits <= 8)
 
 
@@ -188,7 +188,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trips:
-    """How often a loop runs its body.
+    """The number of a loop's passes.
 
     Attributes:
         count: Each time that the loop is run; of a loop inside of another the mean over all of them.
@@ -201,7 +201,7 @@ class Trips:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeOrigin:
-    """How a size is known that the data decide.
+    """The origin of a size that the data decide.
 
     Attributes:
         kind: ``given``, by values that the user said; ``measured``, as a run had it.
@@ -265,7 +265,7 @@ class Node:
 
     @property
     def identity(self) -> tuple[str, str]:
-        """What says which operator this is: ``(domain, op_type)``."""
+        """The operator's identity: ``(domain, op_type)``."""
         return (self.domain, self.op_type)
 
     def input(self, position: int) -> Tensor | None:
@@ -364,7 +364,7 @@ class Graph:
         return names, kinds, self.names_read, self.producer, constant, dict(self.carried)
 
     def wired_like(self, other: Graph) -> bool:
-        """Whether another graph has the same operators, between the same tensors, and the same constants.
+        """Return whether another graph has the same operators, tensors between them, and constants.
 
         So are a model's graphs at two batches, unless one of them folds more; sizes may differ.
         """
@@ -372,7 +372,7 @@ class Graph:
 
     @cached_property
     def is_training_step(self) -> bool:
-        """Whether it is a step of training, whose weights are fed to it; what else is carried is a past."""
+        """Return whether it is a training step, whose weights are fed to it; other carried state is a past."""
         return bool(self.carried) and any(node.phase is not None for node in self.nodes)
 
     @cached_property

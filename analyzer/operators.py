@@ -14,7 +14,7 @@ TREES = "__trees"
 
 
 class TreeSums(NamedTuple):
-    """What is counted of an ensemble of trees.
+    """The sums over an ensemble of trees.
 
     Attributes:
         trees: How many there are.
@@ -102,7 +102,7 @@ IN_PLACE_ON_CUDA = frozenset(_IN_PLACE_ON_CUDA.split())
 
 
 def in_training(node: Node) -> bool:
-    """Whether a Dropout or BatchNormalization runs as in training: its flag is set, or not known."""
+    """Return whether a Dropout or BatchNormalization runs as in training: its flag is set, or not known."""
     if node.op_type == "BatchNormalization":
         return bool(node.attributes.get("training_mode", 0))
     # Opset 12 made it an input, so that it may be known at run time alone.
@@ -111,7 +111,7 @@ def in_training(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether a node's first output is its first input's own memory; a Dropout's is, but in training."""
+    """Return whether a node's first output is its first input's own memory; a Dropout's is, but in training."""
     if node.domain != DEFAULT_DOMAIN:
         return node.domain == CONTRIB_DOMAIN and node.op_type in CONTRIB_VIEWS
     # At inference a Dropout is the identity; ONNX Runtime removes it (core/optimizer/dropout_elimination.cc).
@@ -119,7 +119,7 @@ def is_view(node: Node) -> bool:
 
 
 def does_no_work(node: Node) -> bool:
-    """Whether a node runs no kernel: a view, a question for a shape, a literal."""
+    """Return whether a node runs no kernel: a view, a question for a shape, a literal."""
     if is_view(node):
         return True
     return node.domain == DEFAULT_DOMAIN and (node.op_type in SHAPE_READERS or node.op_type == _LITERAL)
@@ -132,7 +132,7 @@ NEVER_FOLDED = RANDOM | {"DequantizeLinear"}
 
 
 def draws_random_numbers(node: Node) -> bool:
-    """Whether two runs of a node on equal inputs may differ."""
+    """Return whether two runs of a node on equal inputs may differ."""
     if node.domain != DEFAULT_DOMAIN:
         return False
     return node.op_type in RANDOM or (node.op_type == "Dropout" and in_training(node))

@@ -299,7 +299,7 @@ class Options(OptionGroup):
 
 
 class ExecutionOptions(OptionGroup, commands=("check", "fleet"), settings=""):
-    """Whether commands execute that by default do not."""
+    """Switch off execution in commands that execute by default."""
 
     run: bool = option(
         "run",
@@ -432,7 +432,7 @@ class TrafficOptions(OptionGroup, commands=("capacity",)):
 
 
 class GateOptions(OptionGroup, commands=("check",), settings="tool.analyzer.check", is_keyword=False):
-    """What `analyze check` fails on; ``checks.settings`` converts what may be several things in one."""
+    """Failures of `analyze check`; ``checks.settings`` converts values of several kinds."""
 
     fail_on: str = option(
         "fail-on",
@@ -495,7 +495,7 @@ class GateOptions(OptionGroup, commands=("check",), settings="tool.analyzer.chec
 
 
 class ReportOptions(OptionGroup, question=False, is_keyword=False):
-    """Which reports are written where, and what is said meanwhile."""
+    """Reports to write, their places, and messages meanwhile."""
 
     formats: tuple[str, ...] = option(
         "format F[,F...]",
@@ -540,7 +540,7 @@ class ReportOptions(OptionGroup, question=False, is_keyword=False):
 
 
 class FleetOptions(OptionGroup, commands=("fleet",), settings="", question=False, is_keyword=False):
-    """Where a fleet's models are worked on, and how long."""
+    """The place of a fleet's work, and its time limits."""
 
     on: str = option(
         "on WHERE",
@@ -556,7 +556,7 @@ class FleetOptions(OptionGroup, commands=("fleet",), settings="", question=False
 
 
 class TerminalOptions(OptionGroup, question=False, is_keyword=False):
-    """What is shown besides the reports."""
+    """Output besides the reports."""
 
     open: bool = option(
         "open",

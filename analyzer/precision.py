@@ -51,7 +51,7 @@ FLOAT_PRECISIONS = tuple(name for name in _TABLE if name != "fp64")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _IntegerForm:
-    """What products of a converted graph run at; its floats stay floats, its integers have their own types.
+    """Types of products in a converted graph; its floats stay floats, its integers have their own types.
 
     Attributes:
         on_gpu, on_cpu: As in ``_Rule``.
@@ -85,7 +85,7 @@ _TENSOR_CORES = ("tf32", "fp16", "bf16")
 
 
 class _Processor(Protocol):
-    """What is read of a device."""
+    """The facts of a device that precisions depend on."""
 
     @property
     def name(self) -> str:
@@ -93,7 +93,7 @@ class _Processor(Protocol):
 
     @property
     def kind(self) -> Literal["cpu", "gpu"]:
-        """Which column of the table holds."""
+        """Return which column of the table holds."""
 
     @property
     def architecture(self) -> str:
@@ -168,7 +168,7 @@ def floats_on_gpu(precision: str, peaks: Mapping[str, float]) -> str | None:
 
 
 def is_full(precision: str) -> bool:
-    """Whether tensors are kept as 32-bit floats."""
+    """Return whether tensors are kept as 32-bit floats."""
     return precision in ("fp32", "tf32")
 
 

@@ -1,4 +1,4 @@
-"""What is told while something takes long (leaf: types alone)."""
+"""Progress of long work (leaf: types alone)."""
 
 from __future__ import annotations
 

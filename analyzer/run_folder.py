@@ -1,4 +1,4 @@
-"""What lasts for one run: its folder of temporary things, files until they are whole (leaf: imports errors)."""
+"""A run's folder of temporary things, and files until they are whole (leaf: imports errors)."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def split_entry(text: str) -> tuple[str, str]:
 
 
 def is_toml(text: str) -> bool:
-    """Whether a device is named by a file of the user's own."""
+    """Return whether a device is named by a file of the user's own."""
     return _ENDING in text.lower()
 
 

@@ -64,7 +64,7 @@ def display(*first: Any) -> Iterator[Any]:
     from rich.text import Text
 
     class Left(Column):
-        """What is left where that can be told; alone the time that has passed would be taken for it."""
+        """Time left where it can be estimated; alone, the elapsed time would be taken for it."""
 
         max_refresh = 0.5
 

@@ -31,7 +31,7 @@ _PRODUCTS = frozenset({"MatMul", "MatMulNBits", "FusedMatMul"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastLogits:
-    """Where the last row is taken.
+    """The place at which the last row is taken.
 
     Attributes:
         output: The logits, an output of the model.
@@ -56,7 +56,7 @@ class NoLogits:
 
 
 def last_logits(graph: Graph) -> LastLogits | NoLogits:
-    """Where the logits of a model at one batch can be cut to their last row."""
+    """Return where the logits of a model at one batch can be cut to their last row."""
     vocabularies = set(_vocabularies(graph))
     wide = [
         tensor
@@ -111,7 +111,7 @@ def _product(graph: Graph, logits: Tensor) -> Node | None:
 
 
 def _is_by_rows(node: Node, result: Tensor) -> bool:
-    """Whether each row of a product is of one row of its first operand."""
+    """Return whether each row of a product is of one row of its first operand."""
     data, weights = node.input(0), node.input(1)
     if data is None or weights is None or data.shape is None or result.shape is None:
         return False

@@ -188,7 +188,7 @@ _SIGNED, _BIAS = "int8", "int32"
 
 @dataclass(kw_only=True)
 class _Marks:
-    """Which tensors get a pair, and what takes the place of a node.
+    """Tensors that get a pair, and the nodes that are replaced.
 
     Attributes:
         graph: What is quantised.
@@ -218,7 +218,7 @@ class _Marks:
             self.pairs.setdefault(tensor.name, tensor.name)
 
     def quantised(self, tensor: Tensor | None) -> bool:
-        """Whether a tensor is to be quantised, by what was seen so far."""
+        """Return whether a tensor is to be quantised, by what was seen so far."""
         return tensor is not None and (tensor.name in self.pairs or tensor.name in self.biases)
 
     def bias(self, tensor: Tensor | None) -> None:

@@ -33,7 +33,7 @@ RuleBasis = Literal["exact", "modelled", "depends"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostRule:
-    """How one operator is counted.
+    """The counting rule of one operator.
 
     Attributes:
         domain: Operator domain, ``ai.onnx`` for the default one.
@@ -128,7 +128,7 @@ def rules() -> tuple[CostRule, ...]:
 
 
 def is_constant(node: Node) -> bool:
-    """Whether all that a node gives is known before the run."""
+    """Return whether all that a node gives is known before the run."""
     return all(tensor is None or tensor.constant for tensor in node.outputs) and bool(node.outputs)
 
 

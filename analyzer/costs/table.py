@@ -50,7 +50,7 @@ _STORAGE: Mapping[str, tuple[int, ...]] = MappingProxyType(
 
 
 def parameters(graph: Graph) -> int:
-    """How many numbers the model has learnt, those of bodies too; open shapes count nothing."""
+    """Return how many numbers the model has learnt, those of bodies too; open shapes count nothing."""
     return sum(map(_own_parameters, graph.with_bodies))
 
 

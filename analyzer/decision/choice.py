@@ -1,4 +1,4 @@
-"""Which plan wins under the objective, the constraints and the error of what was predicted."""
+"""Choose a plan under the objective, the constraints and the error of predictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WeightedComponents = tuple[ErrorComponents, Mapping[Resource, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was chosen, before it is put into words.
+    """The choice, before it is put into words.
 
     Attributes:
         device: The answer; None where ONNX Runtime runs the model nowhere.
@@ -112,7 +112,7 @@ def lacks_cpu_kernels(question: DecisionInput, plan: Plan) -> bool:
 
 
 def nothing_on_gpu(question: DecisionInput) -> bool:
-    """Whether a CUDA session would run every operator on the CPU."""
+    """Return whether a CUDA session would run every operator on the CPU."""
     return bool(question.cuda_groups) and all(group.provider == "cpu" for group in question.cuda_groups)
 
 

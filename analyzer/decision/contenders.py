@@ -49,7 +49,7 @@ class Contender:
 
     @property
     def there(self) -> ErrorComponents:
-        """What its time is made of on the instance that runs it for the least; its own where none is known."""
+        """The parts of its time on the instance that runs it for the least; its own where none is known."""
         return self.components if self.price is None else weighted_by_price(self.components, self.price)[0]
 
     def value(self, objective: Objective) -> float | None:
@@ -250,7 +250,7 @@ def _figures(way: RankedWay, question: DecisionInput, plan: Plan, rows: tuple[Co
 
 
 def _is_own(question: DecisionInput, plan: Plan, row: CostRow, instance: Instance) -> bool:
-    """Whether an instance runs the plan as the question's CPU does."""
+    """Return whether an instance runs the plan as the question's CPU does."""
     return (
         row.latency is not None
         and row.latency.ends == plan.latency.ends

@@ -139,7 +139,7 @@ class DecisionInput:
 
     @property
     def fails(self) -> str:
-        """Why there is no answer: a run failed, or none of the devices runs the model; else empty."""
+        """Return why there is no answer: a run failed, or none of the devices runs the model; else empty."""
         known = self.run_fails or self.file_fails
         if known or self._has_unknown_operators:
             return known or f"no provider has a kernel for {listed(self.lacks)}, whose time is not known"
@@ -148,12 +148,12 @@ class DecisionInput:
 
     @property
     def file_fails(self) -> str:
-        """Why there is no answer whatever the types and devices; empty where there may be one."""
+        """Return why there is no answer whatever the types and devices; empty where there may be one."""
         return next(iter(self.graph.empty_inputs), "").rstrip(".") or self.load_fails
 
     @property
     def _has_unknown_operators(self) -> bool:
-        """Whether nothing is known of an operator that no provider has a kernel for."""
+        """Return whether nothing is known of an operator that no provider has a kernel for."""
         known = {
             node.op_type: cost.basis != "unknown"
             for node, cost in zip(self.graph.nodes, self.table.costs, strict=True)
@@ -163,19 +163,19 @@ class DecisionInput:
 
     @property
     def cpu_refuses(self) -> str:
-        """Why no session of the CPU alone runs what a GPU may run; empty where one does."""
+        """Return why no session of the CPU alone runs what a GPU may run; empty where one does."""
         return "" if self.lacks else self.cpu_fails
 
     @property
     def has_batch(self) -> bool:
-        """Whether an input has as many rows as the batch says."""
+        """Return whether an input has as many rows as the batch says."""
         graph = self.graph
         return may_have_batch(self.batch, graph.inputs, training=graph.is_training_step)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What changes with the batch.
+    """The quantities that change with the batch.
 
     Attributes:
         rows: Every plan at every batch.
@@ -255,12 +255,12 @@ def needed(question: DecisionInput, weights: int, device: Device | None) -> int 
 
 
 def fits(question: DecisionInput, weights: int, device: Device | None) -> bool:
-    """Whether a device has room for these weights and the activations; true as well where it is not known."""
+    """Return whether a device has room for these weights and the activations; true where unknown."""
     return fit.fits(weights + (_activations(question, device) or 0), fit.room(device))
 
 
 def all_fits_gpu(question: DecisionInput) -> bool:
-    """Whether the GPU has room for the whole model, as its CUDA session needs it."""
+    """Return whether the GPU has room for the whole model, as its CUDA session needs it."""
     return fits(question, weight_bytes(question), question.gpu)
 
 

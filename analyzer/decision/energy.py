@@ -66,7 +66,7 @@ def _per_thread(family: str) -> tuple[float, float]:
 
 
 def counted(cpu: Device, gpu: Device | None) -> str:
-    """Whose power a machine's is, idle to full: ``8 threads of AMD EPYC (4 to 16 W)``."""
+    """Return whose power a machine's is, idle to full: ``8 threads of AMD EPYC (4 to 16 W)``."""
     threads = "" if cpu.tdp_w is not None else f"{plural(cpu.threads, 'thread')} of "
     named = [f"{threads}{cpu.name}{_range(power(cpu))}"]
     if gpu is not None:

@@ -27,7 +27,7 @@ _PRICE_STEPS = 20  # halvings of the price of a byte: one part in a million
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlacementCosts:
-    """What each part of a placement costs, all in one unit (seconds, joules).
+    """The cost of each part of a placement, all in one unit (seconds, joules).
 
     Attributes:
         problem: Units and edges.

@@ -132,7 +132,7 @@ def _on_cpu(question: DecisionInput, plan: Plan, instance: Instance) -> _Replica
 
 
 def _replicas_on(question: DecisionInput, plan: Plan, instance: Instance) -> int:
-    """How many copies of the plan run on an instance as they do on the question's CPU; 0 where none does.
+    """Return how many copies of the plan run on an instance as on the question's CPU; 0 where none does.
 
     What was measured holds for that very machine: on a larger one of the same processor other copies share its
     caches and its memory, and what they take there was not measured.

@@ -1,4 +1,4 @@
-"""What the minimum cut works on: units that move as one, and the tensors between them as edges.
+"""The minimum cut's problem: units that move as one, and the tensors between them as edges.
 
 A unit is a connected union of overlapping CPU and CUDA groups: a device runs all of it or nothing, since a
 fused kernel cannot be cut. Operators in no group (folded, eliminated) cost nothing and hand on what they read.
@@ -73,7 +73,7 @@ class EdgeArrays:
         self.arcs = self._arcs(units, edges)
 
     def crossed(self, on_gpu: Bools) -> tuple[Bools, Bools]:
-        """Which edges a placement copies to the GPU, and which to the CPU."""
+        """Return which edges a placement copies to the GPU, and which to the CPU."""
         written_on_gpu = np.append(on_gpu, False)[self._producer]  # HOST is the last
         reader_on_gpu = on_gpu[self._reader]
         read_on_gpu = self._with_reader(reader_on_gpu)
@@ -184,7 +184,7 @@ def resized(problem: PlacementProblem, question: DecisionInput) -> PlacementProb
 
 
 def same_units(question: DecisionInput, other: DecisionInput) -> bool:
-    """Whether two questions surely have the same units and edges: they may be at two batches or precisions."""
+    """Return whether two questions (at two batches or precisions) surely have the same units and edges."""
     if question.cpu_groups is not other.cpu_groups or question.cuda_groups is not other.cuda_groups:
         return False
     if question.together != other.together:
@@ -267,7 +267,7 @@ def _roots(graph: Graph, unit: tuple[int, ...]) -> dict[str, str | None]:
 
 
 class _HostMemory:
-    """Which operands CUDA kernels keep on the host (shapes), as the session's copies give away.
+    """Operands that CUDA kernels keep on the host (shapes), as the session's copies give away.
 
     Between an operator on the CPU and one on the GPU, no copy means that the tensor lies on the host: either
     the CUDA kernel reads that operand there, or (the other way round) it writes it there.
@@ -288,7 +288,7 @@ class _HostMemory:
                 self._to_cpu.add(name)
 
     def left_on_host(self, name: str, readers: Iterable[int]) -> bool:
-        """Whether a CUDA kernel leaves this tensor on the host."""
+        """Return whether a CUDA kernel leaves this tensor on the host."""
         if not self._has_cpu_nodes:
             return False
         producer = self._producer.get(name)
@@ -297,7 +297,7 @@ class _HostMemory:
         return any(not self._cuda[reader] for reader in readers)
 
     def reads(self, name: str, reader: int, *, left_on_host: bool) -> bool:
-        """Whether a CUDA kernel reads this tensor on the host."""
+        """Return whether a CUDA kernel reads this tensor on the host."""
         if not self._has_cpu_nodes:
             return False
         producer = self._producer.get(name)

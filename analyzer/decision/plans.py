@@ -322,7 +322,7 @@ def _mixed_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, si
 
 
 def _optimality_gap(cut: Cut) -> str:
-    """How much better another placement could be, where the GPU's memory makes the search inexact."""
+    """Return how much better another placement could be, where the GPU's memory makes the search inexact."""
     if cut.least >= cut.cost * (1 - _EXACT):
         return ""
     excess = share(1 - cut.least / cut.cost)
@@ -347,7 +347,7 @@ def _components(
 
 
 def _resource(group: Group, time: Estimate) -> Resource:
-    """Who is busy while the CUDA session runs this group."""
+    """Return who is busy while the CUDA session runs this group."""
     if group.provider == "cpu":
         return "cpu"
     # Where the host cannot hand over kernels fast enough the GPU idles between them, and draws less power.

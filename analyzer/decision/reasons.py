@@ -1,4 +1,4 @@
-"""Why a plan wins, in sentences made of the plans' own numbers."""
+"""Reasons for a plan, in sentences made of the plans' own numbers."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def _fallback(question: DecisionInput, gpu: Plan) -> str:
 
 
 def _margin(plans: Plans, choice: Choice) -> str:
-    """How much the best plan gains over the better of the two sessions."""
+    """Return how much the best plan gains over the better of the two sessions."""
     if plans.gpu is None or plans.hybrid is None:
         return ""
     better = min((plans.cpu, plans.gpu), key=lambda plan: plan.latency.value)

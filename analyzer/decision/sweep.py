@@ -26,7 +26,7 @@ Winner = Literal["cpu", "gpu", "either"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchSeen:
-    """What a batch came to: its plans, and the CPU's time over the GPU's with its interval."""
+    """The results at a batch: its plans, and the CPU's time over the GPU's with its interval."""
 
     row: SweepRow
     ratio: Ratio | None
@@ -43,7 +43,7 @@ class _BatchSeen:
 
     @property
     def gpu_wins(self) -> bool:
-        """Whether the GPU plan is expected to be faster, and fits."""
+        """Return whether the GPU plan is expected to be faster, and fits."""
         # By the middle, not by the interval: a curve needs a crossing, and the ranges tell the doubt.
         gpu, cpu = self.row.plans["gpu"], self.row.plans["cpu"]
         return self.fits and (self.nothing_on_cpu or gpu.latency_s < cpu.latency_s)
@@ -163,7 +163,7 @@ def _first_change(
 
 
 def _ranges(fitting: Sequence[_BatchSeen], between: Callable[[int], _BatchSeen] | None) -> Iterator[BatchRange]:
-    """Who is faster from which batch to which; one after the other, from the first batch to the last."""
+    """Return who is faster from which batch to which; one after the other, from the first batch to the last."""
     if not fitting:
         return
     first, winner = fitting[0].batch, fitting[0].winner

@@ -238,12 +238,12 @@ def exchange_notes(peer: Peer, gpus: Sequence[int]) -> tuple[str, ...]:
 
 
 def is_by_nvlink(peer: Peer) -> bool:
-    """Whether GPUs reach each other by NVLink."""
+    """Return whether GPUs reach each other by NVLink."""
     return peer.name.startswith("NVLink")
 
 
 def is_by_pcie(peer: Peer) -> bool:
-    """Whether they do over PCIe: whether each other's memory, the machine decides."""
+    """Return whether they do over PCIe: whether each other's memory, the machine decides."""
     return peer.name.startswith("PCIe")
 
 

@@ -56,7 +56,7 @@ def text(value: str | bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFacts:
-    """What the driver says of itself.
+    """The driver's facts about itself.
 
     Attributes:
         version: Its release, ``570.86.10``.

@@ -217,7 +217,7 @@ class RayCluster:
                     yield job, outcome or failed(job, _LOST)
 
     def _limit(self) -> int:
-        """How many tasks Ray has at once; looked at again as machines come and go."""
+        """Return how many tasks Ray has at once; looked at again as machines come and go."""
         if self._jobs is not None:
             return self._jobs
         if time.monotonic() - self._looked >= _LOOK_AGAIN_S:

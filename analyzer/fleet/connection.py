@@ -1,4 +1,4 @@
-"""What ties this process to a Ray cluster: one at an address, or one of this machine that is started here.
+"""Connect this process to a Ray cluster: one at an address, or one of this machine that is started here.
 
 Ray's refusals become one sentence each; what it would print or take (signals) meanwhile is left alone.
 """
@@ -79,7 +79,7 @@ def require_answer(address: Address) -> None:
 
 
 def answers(address: Address) -> bool:
-    """Whether Ray seems to be there."""
+    """Return whether Ray seems to be there."""
     try:
         require_answer(address)
     except UsageError:
@@ -118,7 +118,7 @@ LEAVE_OUT_HINT = (
 
 
 class Connection:
-    """What ties this process to a cluster: the package ``ray``, where the cluster is, and its dashboard.
+    """A connection to a cluster: the package ``ray``, the cluster's address, and its dashboard.
 
     ``started``: the cluster is of this machine alone, started here.
     """
@@ -179,7 +179,7 @@ class Connection:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _tell_deaths(self, yes: bool) -> None:
-        """Whether Ray prints on standard output how workers and machines died; rows say what matters of it."""
+        """Stop Ray from printing how workers and machines died; rows say what matters of it."""
         # As Ray's own debugger does; no option says so (log_to_driver is about what tasks print).
         self.ray._private.worker._worker_logs_enabled = yes  # noqa: SLF001
 

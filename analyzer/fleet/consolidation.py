@@ -1,4 +1,4 @@
-"""Where models would cost less, and models with traffic packed on shared machines."""
+"""Places where models would cost less, and models with traffic packed on shared machines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rentable:
 
 
 def usable(cell: RankedWay) -> bool:
-    """Whether a cell runs, fits, keeps the limit that was asked for, and has a time."""
+    """Return whether a cell runs, fits, keeps the limit that was asked for, and has a time."""
     return cell.is_usable and bool(cell.latency_s)
 
 
@@ -122,7 +122,7 @@ def _memory(device: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    """Where a model can run: a cell, its machine, how many, dollars a month; ``certain`` as a move is."""
+    """A place for a model: a cell, its machine, how many, dollars a month; ``certain`` as a move is."""
 
     cell: int
     instance: str
@@ -309,7 +309,7 @@ def consolidation_of(models: Sequence[FleetModel], offers: Sequence[Instance]) -
 
 
 def _why_not(model: FleetModel) -> str:
-    """Why a model is no part of the question; empty where it is."""
+    """Return why a model is no part of the question; empty where it is."""
     if model.failure is not None:
         return "it could not be analysed"
     if model.question != "run":

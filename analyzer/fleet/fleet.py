@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Progress:
-    """What is finished so far."""
+    """Finished models so far."""
 
     watch: Watch
     total: int
@@ -216,7 +216,7 @@ def _by_option(keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _paying(options: Mapping[str, Any], requests: Sequence[AskedModel]) -> dict[str, Any]:
-    """How machines are paid: as each model is asked (settings say it too); where they differ, as was typed."""
+    """Return the way of paying of all models; where settings differ, the typed one."""
     names = ("prices", "pricing", "region")
     first = {name: requests[0].decide.keywords.get(name) for name in names}
     if any(one.decide.keywords.get(name) != first[name] for one in requests for name in names):

@@ -46,7 +46,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of a job: its row, whose ``failure`` says why there is no record, and the files' texts.
+    """The outcome of a job: its row, whose ``failure`` says why there is no record, and the files' texts.
 
     ``dependencies`` are what it was made from, ``log`` the end of what the model's code printed where it
     failed.
@@ -85,7 +85,7 @@ def without_lack_of_memory(
 
 
 def is_python(job: Job) -> bool:
-    """Whether PyTorch builds or reads the model: no graph, and no configuration of one that generates."""
+    """Return whether PyTorch builds or reads the model: no graph, no configuration of a generating one."""
     if os.path.basename(job.reference) == CONFIG_NAME or os.path.isfile(
         os.path.join(job.folder, job.reference, CONFIG_NAME)
     ):

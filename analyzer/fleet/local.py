@@ -211,7 +211,7 @@ class LocalPool:
 
 
 def need_python(jobs: Sequence[Job]) -> bool:
-    """Whether one of these models is Python."""
+    """Return whether one of these models is Python."""
     return any(is_python(job) for job in jobs)
 
 

@@ -30,7 +30,7 @@ from analyzer.toml_file import read_toml
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What is known of a model before anything is read; ``reference`` is MODEL as ``analyze`` takes it.
+    """A model before anything is read; ``reference`` is MODEL as ``analyze`` takes it.
 
     Attributes:
         name: Its own in the fleet; empty for the one that its reports have.
@@ -285,7 +285,7 @@ def expanded(entry: Entry) -> Iterator[Entry]:
 
 
 def _generates(path: str) -> bool:
-    """Whether a folder is itself a model that generates."""
+    """Return whether a folder is itself a model that generates."""
     return any(os.path.isfile(os.path.join(path, name)) for name in _CONFIGURATIONS)
 
 
@@ -313,7 +313,7 @@ def _in_folder(folder: Path) -> Iterator[str]:
 
 
 def _defines_a_model(path: str) -> bool:
-    """Whether a Python file looks as if a model stood in it; the file is read, not run."""
+    """Return whether a Python file looks as if a model stood in it; the file is read, not run."""
     if not path.endswith(".py") or _NO_MODEL_FILES.fullmatch(Path(path).stem):
         return False
     try:

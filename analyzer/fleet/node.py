@@ -238,7 +238,7 @@ class OtherNodeError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a machine is: its program, and the slugs of its first GPU (empty for none) and its CPU."""
+    """A machine's facts: its program, and the slugs of its first GPU (empty for none) and its CPU."""
 
     program: Mapping[str, str]
     gpu: str
@@ -247,7 +247,7 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What all models of a run are worked on with; ``python``: some of them are Python.
+    """The settings that all models of a run share; ``python``: some of them are Python.
 
     ``program`` is ``program_facts()`` of who asks, empty where it is the same machine; ``carried`` the folder
     of which a node has a copy, None where it has the folder itself.
@@ -304,7 +304,7 @@ def node_facts() -> NodeFacts:
 
 
 def lacking(paths: Sequence[str], folder_facts: Carried) -> list[str]:
-    """Which of these files of the carried folder did not come here, relative to it."""
+    """Return which of these files of the carried folder did not come here, relative to it."""
     here = _working_copy(folder_facts)
     names = (os.path.relpath(path, folder_facts.folder) for path in paths)
     return sorted(name for name in names if not os.path.exists(os.path.join(here, name)))

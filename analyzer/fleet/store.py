@@ -37,7 +37,7 @@ _LARGEST_NOTE = 2**26
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is kept of a finished task; ``key`` is what was asked, and of which version of the program.
+    """The saved note of a finished task; ``key`` hashes the request and the version of the program.
 
     ``sizes`` are the bytes of its files by name, so that one that was cut or taken away is seen.
     """

@@ -92,7 +92,7 @@ def _sharing(consolidation: Consolidation | None) -> Iterator[str]:
 
 
 def _cheapest(models: Sequence[FleetModel], devices: Sequence[FleetDevice]) -> Iterator[str]:
-    """Where models cost least: ``At full load, 9 of 50 cost least on an L4, 30 on a CPU``."""
+    """Return where models cost least: ``At full load, 9 of 50 cost least on an L4, 30 on a CPU``."""
     answered = [model for model in models if model.failure is None]
     kinds = Counter[str]()
     names = {device.slug: short_name(device.name) for device in devices}
@@ -168,7 +168,7 @@ _FORMATS = (
 
 
 def fleet_targets(folder: Path) -> tuple[Target, ...]:
-    """Where each of them goes."""
+    """Return where each of them goes."""
     return tuple(Target(format=form, path=folder / form.extension) for form in _FORMATS)
 
 

@@ -37,7 +37,7 @@ _FEW_BATCHES, _FEW_CONTEXTS = (1, 16, 256), (1024, 16384)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ComparedDevices:
-    """Where it may run.
+    """The devices that may run it.
 
     The answer is about ``first``, a GPU or else the CPU; ``gpus`` is how many of each other one are wanted,
     None for as many as it takes.
@@ -390,7 +390,7 @@ def _split(one: Candidate, cpu: Candidate | None) -> SplitRequest | None:
 
 
 def _verdicts(one: Candidate, cpu: Candidate | None) -> tuple[PhaseVerdict, ...]:
-    """Which side each phase belongs on; none where one side cannot run it."""
+    """Return which side each phase belongs on; none where one side cannot run it."""
     if cpu is None or one.device.kind == "cpu":
         return ()
     sides: tuple[tuple[Phase, Figure, Figure], ...] = (

@@ -12,7 +12,7 @@ Norm = Literal["rms", "layer"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """How the elements of a weight matrix are stored: in fewer bits, with scales.
+    """Storage of a weight matrix's elements in fewer bits, with scales.
 
     Attributes:
         bits: Of an element, without its share of scales; a mean where elements differ.
@@ -39,12 +39,12 @@ class Storage:
 
     @property
     def is_usual(self) -> bool:
-        """Whether kernels are known for its width."""
+        """Return whether kernels are known for its width."""
         return self.bits in _KERNELS and not self.table
 
     @property
     def shared_by(self) -> str:
-        """Which elements share a scale, in words."""
+        """Return which elements share a scale, in words."""
         if self.block_rows == 1:
             return f"{self.block} of them" if self.block else "each row"
         return f"each block of {self.block_rows} x {self.block}" if self.block else "each matrix"
@@ -99,7 +99,7 @@ class Attention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Indexer:
-    """What chooses the keys that a query of latent attention looks at (GLM 5's sparse attention).
+    """The indexer that chooses the keys of a query of latent attention (GLM 5's sparse attention).
 
     Attributes:
         heads, size: Of its own queries; its one key of that size is kept beside the latent.
@@ -295,7 +295,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoder:
-    """What reads the source once: a text (T5) or a sound (Whisper).
+    """The encoder that reads the source once: a text (T5) or a sound (Whisper).
 
     Attributes:
         layers: Its own.

@@ -73,7 +73,7 @@ class ConfiguredModel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What of the configuration is left out."""
+        """Parts of the configuration that are left out."""
         return self.architecture.notes
 
     @cached_property
@@ -203,7 +203,7 @@ class ConfiguredModel:
 
     @cached_property
     def _fits_widths(self) -> bool:
-        """Whether some parts are known by their sizes alone."""
+        """Return whether some parts are known by their sizes alone."""
         model = self.architecture
         mixers = [mixer for layer in model.layers for mixer in mixers_of(layer)]
         return (
@@ -257,7 +257,7 @@ class ConfiguredModel:
 
     @property
     def has_state_alone(self) -> bool:
-        """Whether nothing grows with the context."""
+        """Return whether nothing grows with the context."""
         return all(
             isinstance(mixer, StateSpace | Recurrence)
             for layer in self.architecture.layers

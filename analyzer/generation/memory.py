@@ -1,4 +1,4 @@
-"""What a generating model holds: weights by type, caches by context, activations of the larger phase."""
+"""Memory of a generating model: weights by type, caches by context, activations of the larger phase."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def activation_bytes(graph: Graph) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What each of ``width`` devices alike holds.
+    """Bytes on each of ``width`` equal devices.
 
     Attributes:
         weights: Bytes of one device's weights.
@@ -172,7 +172,7 @@ class Footprint:
         return self.weights + self._share(request) + self.activations(request)
 
     def fits(self, request: Request, device: Device) -> bool:
-        """Whether a device holds its share; so it is where its memory is not known."""
+        """Return whether a device holds its share; so it is where its memory is not known."""
         available = room(device)
         return available is None or self.device_bytes(request) <= available
 

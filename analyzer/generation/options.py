@@ -54,18 +54,18 @@ class Candidate:
 
     @property
     def fits(self) -> bool:
-        """Whether the request fits."""
+        """Return whether the request fits."""
         return self.footprint.fits(self.request, self.device)
 
     @property
     def whole_bytes(self) -> int:
-        """What all devices hold together."""
+        """Bytes on all devices together."""
         return self.footprint.device_bytes(self.request) * self.setting.width
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Market:
-    """What runs the model, what can be rented, and the limits.
+    """The runner of the model, the machines for rent, and the limits.
 
     With ``searches`` each way takes the largest batch that keeps the limits. ``measured`` is a request as a
     device of this machine ran it, by its slug.

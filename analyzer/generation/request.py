@@ -1,4 +1,4 @@
-"""What is asked of a generating model: a request and its steps, how it is run, the limits to keep."""
+"""A request to a generating model and its steps, its setting, and the limits on its times."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class StepTypes:
 
     @property
     def is_packed(self) -> bool:
-        """Whether weights are kept in other numbers than they are multiplied in."""
+        """Return whether weights are kept in other numbers than they are multiplied in."""
         return self.weights in ("int4", "int8") or (self.weights == "fp8" and not self.multiplies_narrow)
 
     @property
@@ -154,24 +154,24 @@ _FEW = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimits:
-    """What a request must keep; None for no limit."""
+    """Limits on a request's times; None for no limit."""
 
     ttft_s: float | None = None
     tpot_s: float | None = None
 
     @property
     def any(self) -> bool:
-        """Whether there is one."""
+        """Return whether there is one."""
         return self.ttft_s is not None or self.tpot_s is not None
 
     def keep(self, ttft_s: float, tpot_s: float) -> bool:
-        """Whether these times keep them."""
+        """Return whether these times keep them."""
         return (self.ttft_s is None or ttft_s <= self.ttft_s) and (self.tpot_s is None or tpot_s <= self.tpot_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How a model is run on a kind of device.
+    """The setting of a model on a kind of device.
 
     ``width`` devices share the model.
     """

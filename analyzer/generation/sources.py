@@ -55,12 +55,12 @@ class OpenedModel:
 
 
 def is_configuration(text: str) -> bool:
-    """Whether MODEL is a folder, or a ``config.json``."""
+    """Return whether MODEL is a folder, or a ``config.json``."""
     return os.path.isdir(text) or os.path.basename(text) == CONFIG_NAME
 
 
 def is_generating(text: str) -> bool:
-    """Whether MODEL can only be one that generates: such a configuration of Hugging Face, or one of GenAI."""
+    """Return whether MODEL can only generate: such a configuration of Hugging Face, or one of GenAI."""
     if is_genai(text):
         return True
     if not is_configuration(text):
@@ -72,7 +72,7 @@ def is_generating(text: str) -> bool:
 
 
 def is_python(text: str) -> bool:
-    """Whether MODEL is model.py, model.py:Name or package.module:Name."""
+    """Return whether MODEL is model.py, model.py:Name or package.module:Name."""
     return (text.endswith(".py") or not os.path.exists(text)) and names_python(text)
 
 

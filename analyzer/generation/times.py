@@ -62,7 +62,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """Who runs a model.
+    """The runner of a model.
 
     ``host`` is the CPU that launches on a GPU, None for one of the usual speed; ``threads`` are those of a CPU.
     All that is predicted on a device starts from its ``corrections``, by slug.

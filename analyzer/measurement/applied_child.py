@@ -170,7 +170,7 @@ def _numbers(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _later_tokens(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether rows of an output stay as they are where the last token is another one: in a decoder they do."""
+    """Return whether earlier rows of an output stay with another last token, as a decoder's do."""
     given = tensor_files.load_tensors(Path(task["feeds"]))
     changed = later_changed(given, task["tokens"])
     if not changed:

@@ -99,7 +99,7 @@ class Reporter:
             )
 
     def cores_apart(self, ratios: Sequence[float]) -> None:
-        """How many times worse than at best threads shared work, by turn; a word where most were apart."""
+        """Send how many times worse than at best threads shared work, by turn; a note where most were apart."""
         apart = [ratio for ratio in ratios if ratio > APART_RATIO]
         self.environment(cores_apart=round(max(ratios), 3), turns_with_cores_apart=len(apart))
         # A few turns less change nothing; another process that takes a core shows in the same readings, and
@@ -132,7 +132,7 @@ class Reporter:
         self.update(optimized=True)
 
     def error(self, message: str, hint: str | None, kind: str) -> None:
-        """Why it ended early."""
+        """Return why it ended early."""
         self.update(error={"message": message, "hint": hint, "kind": kind})
 
     def _send_messages(self) -> None:

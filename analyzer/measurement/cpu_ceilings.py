@@ -107,7 +107,7 @@ class _Slot:
 
 
 class _Visits:
-    """What the visits of all probes gave, by key.
+    """Results of the visits of all probes, by key.
 
     Attributes:
         probes: By key, the one of them that this build of ONNX Runtime has a kernel for.
@@ -227,7 +227,7 @@ def best_of(probe: Probe, values: Iterable[float]) -> float:
 
 
 def wander(visits: Iterable[Sequence[float]]) -> float:
-    """How many times as long a probe took in the worse of its first two visits: the median of all, at least 1.
+    """Return the median slowdown of probes in the worse of their first two visits, at least 1.
 
     Neighbours on the host take memory, caches and the other half of a core for seconds or hours, which no load
     of this machine tells; the same kernel at another moment does. Visits are rates or times.

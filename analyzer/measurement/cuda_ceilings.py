@@ -33,7 +33,7 @@ _TO_DEVICE, _TO_HOST, _INSIDE_DEVICE = 1, 2, 3  # cudaMemcpyKind
 
 
 def has_cuda() -> bool:
-    """Whether ONNX Runtime's CUDA provider runs on this machine."""
+    """Return whether ONNX Runtime's CUDA provider runs on this machine."""
     import pynvml
 
     try:

@@ -44,7 +44,7 @@ def load_cuda_libraries(ort: Any) -> None:
 
 
 def cuda_trouble() -> tuple[str, str]:
-    """Why the CUDA provider did not load, naming the library that is missing, and what to do."""
+    """Return why the CUDA provider did not load, naming the library that is missing, and what to do."""
     driver = _driver_trouble()
     if driver:
         return driver, driver_hint()

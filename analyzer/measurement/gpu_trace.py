@@ -274,7 +274,7 @@ def _launching_thread(events: Iterable[ProfileEvent]) -> object:
 
 @dataclass(slots=True)
 class _Part:
-    """What one node did in one run, microseconds."""
+    """One node's part of one run, microseconds."""
 
     node: Execution
     kernels: list[str]

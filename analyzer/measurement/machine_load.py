@@ -15,7 +15,7 @@ NOTICEABLE_CORES = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the machine did over a span of time.
+    """The machine's load over a span of time.
 
     Attributes:
         wall_s: Length of the span.
@@ -38,7 +38,7 @@ class Load:
         return min(1.0, max(0.0, lacking) / threads)
 
     def is_busy(self) -> bool:
-        """Whether other processes took enough to be worth a word."""
+        """Return whether other processes took enough to be worth a word."""
         return self.others_cores >= NOTICEABLE_CORES
 
     def sentence(self, threads: int) -> str:

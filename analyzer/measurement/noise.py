@@ -1,4 +1,4 @@
-"""What disturbs a measurement: the profiler's own time, threads that share a core, drift between runs.
+"""Disturbances of a measurement: the profiler's time, threads that share a core, drift between runs.
 
 Two chains of one-element operators, a short and a long one: unprofiled, the difference of their times over the
 difference of their lengths is the true cost of dispatching one node, and what is left is the cost of a call.
@@ -157,7 +157,7 @@ class CoreDistance:
         return now
 
     def ratio(self, *readings: Reading) -> float:
-        """How many times worse than at best the threads shared work, in the worst of the readings.
+        """Return how many times worse than at best the threads shared work, in the worst of the readings.
 
         What slows a single thread as well, such as the clock, is no matter of sharing.
         """
@@ -168,7 +168,7 @@ class CoreDistance:
 
 
 class SingleThread(CoreDistance):
-    """What a single thread reads, which has nobody to hand over to: always close, in no time."""
+    """The reading of a single thread, which has nobody to hand over to: always close, in no time."""
 
     def __init__(self) -> None:
         super().__init__(_nothing, _nothing, known=Reading(1.0, 1.0))
@@ -219,7 +219,7 @@ LEAST_TURNS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What is run in one turn: profiled runs, then others within a budget."""
+    """The runs of one turn: profiled ones, then others within a budget."""
 
     profiled_runs: int
     plain: Budget
@@ -227,7 +227,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """What one turn gave.
+    """The results of one turn.
 
     Attributes:
         samples: Seconds of the unprofiled runs.
@@ -307,7 +307,7 @@ def alternate(
 
 
 def _is_known(taken: Sequence[TurnResult], distance: CoreDistance) -> bool:
-    """Whether enough turns, taken while the cores were close, agree on the latency."""
+    """Return whether enough turns, taken while the cores were close, agree on the latency."""
     counted = [one for one in taken if distance.ratio(*one.readings) <= APART_RATIO]
     return len(counted) >= LEAST_TURNS and is_enough([sample for one in counted for sample in one.samples])
 

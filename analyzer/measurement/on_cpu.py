@@ -118,7 +118,7 @@ def measure_cpu(request: MeasureRequest, folder: Path, reporter: Reporter) -> No
 
 
 def _is_tight(held: int) -> bool:
-    """Whether a second session beside the first, which holds so many bytes, might not fit."""
+    """Return whether a second session beside the first, which holds so many bytes, might not fit."""
     import psutil
 
     return bool(_SESSION_PEAK * held > psutil.virtual_memory().available)
@@ -155,7 +155,7 @@ def caller(session: Any, feeds: Mapping[str, Any]) -> Callable[[], Any]:
 
 
 def _numpy_can_all(session: Any, feeds: Mapping[str, Any]) -> bool:
-    """Whether ``session.run``, which takes and gives NumPy's own types alone, does for this model."""
+    """Return whether ``session.run``, which takes and gives NumPy's own types alone, does for this model."""
     return all(isinstance(value, list) or tensor_files.is_plain(value) for value in feeds.values()) and all(
         not any(word in item.type for word in ("bfloat16", "float8", "int4", "float4", "int2"))
         for item in session.get_outputs()
@@ -163,7 +163,7 @@ def _numpy_can_all(session: Any, feeds: Mapping[str, Any]) -> bool:
 
 
 def _can_be_bound(feeds: Mapping[str, Any]) -> bool:
-    """Whether every input can be an ``OrtValue``: neither a sequence nor text."""
+    """Return whether every input can be an ``OrtValue``: neither a sequence nor text."""
     return not any(
         isinstance(value, list) or tensor_files.onnx_type(value) == "string" for value in feeds.values()
     )
@@ -232,7 +232,7 @@ def _report_latency(job: Job, turns: Sequence[TurnResult], timed: _Timed) -> Lat
 
 
 def ratios_of(turns: Sequence[TurnResult], distance: CoreDistance) -> list[float]:
-    """How many times worse than at best the threads shared work, by turn."""
+    """Return how many times worse than at best the threads shared work, by turn."""
     return [distance.ratio(*turn.readings) for turn in turns]
 
 

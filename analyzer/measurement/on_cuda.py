@@ -59,7 +59,7 @@ def record(
 
 
 def _trouble() -> str:
-    """Why nothing can be recorded; empty where it can."""
+    """Return why nothing can be recorded; empty where it can."""
     try:
         import torch
         from torch.profiler import ProfilerActivity, supported_activities

@@ -1,4 +1,4 @@
-"""Whether two runs of the same model on the same input agree: a fast wrong answer is no answer. Pure."""
+"""Compare two runs of a model on the same input: a fast wrong answer is no answer. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAST_SQNR_DB = 20.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputAgreement:
-    """How far apart one output is.
+    """The distance between two runs of one output.
 
     Attributes:
         max_absolute: Largest difference; None where shapes or types differ.
@@ -167,7 +167,7 @@ def _exact(name: str, dtype: str, expected: Array, got: Array) -> OutputAgreemen
 
 
 class Allowed(NamedTuple):
-    """What one output may be off by: a share of the largest magnitude that is right, and ``least`` besides."""
+    """The allowed error of one output: a share of the largest right magnitude, and ``least`` besides."""
 
     share: float
     least: float

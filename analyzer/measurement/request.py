@@ -1,4 +1,4 @@
-"""What is asked of a measurement and what comes back: plain values, shared by parent and child process."""
+"""The request of a measurement and its reply: plain values, shared by parent and child process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureRequest:
-    """What to measure.
+    """The request of a measurement.
 
     Attributes:
         model_path: An ``.onnx`` file in which every node has its own name; weights inside or beside it.
@@ -126,7 +126,7 @@ class NodeTime(ExecutedNode):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What a child process found out; ``messages`` says what is missing and why.
+    """The results of a child process; ``messages`` says which are missing and why.
 
     Attributes:
         provider: The session that was measured.

@@ -97,7 +97,7 @@ _WEIGHTS_APART_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSettings:
-    """What a session is created with.
+    """The settings of a session.
 
     Attributes:
         provider: ``cpu`` or ``cuda`` (with the CPU behind it).

@@ -196,7 +196,7 @@ def from_ortvalue(value: Any) -> Array:
 
 
 def is_plain(array: object) -> bool:
-    """Whether NumPy itself knows the type, so that ``session.run`` takes it."""
+    """Return whether NumPy itself knows the type, so that ``session.run`` takes it."""
     import numpy as np
 
     return isinstance(array, np.ndarray) and onnx_type(array) not in _EXTENDED

@@ -83,7 +83,7 @@ def summarize(
 
 
 def is_steady(samples: Sequence[float]) -> bool:
-    """Whether the last three runs are no faster than those before them, so that warm-up is over."""
+    """Return whether the last three runs are no faster than those before them, so that warm-up is over."""
     return len(samples) >= 6 and median(samples[-3:]) >= median(samples[-6:-3]) * 0.95
 
 
@@ -105,7 +105,7 @@ _REST_S, _MOST_REST_S = 0.016, 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How long a loop may go on.
+    """The budget of a loop.
 
     Attributes:
         seconds: About so long.
@@ -207,7 +207,7 @@ def _done(samples: Sequence[float], budget: Budget, elapsed: float) -> bool:
 
 
 def is_enough(samples: Sequence[float]) -> bool:
-    """Whether the median is known to half a percent."""
+    """Return whether the median is known to half a percent."""
     return len(samples) >= _ENOUGH_RUNS and relative_error(samples) < _ENOUGH_ERROR
 
 

@@ -1,1 +1,1 @@
-"""What a session holds, and whether that fits."""
+"""Memory of a session, and whether a device has room for it."""

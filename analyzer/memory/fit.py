@@ -210,7 +210,7 @@ def cuda_room_if_arena_grows(free: int) -> int:
 
 
 def fits(needed: int | None, available: int | None) -> bool:
-    """Whether so much fits; true as well where either is not known."""
+    """Return whether so much fits; true as well where either is not known."""
     # Unknown is no finding: a verdict may not rest on what nobody knows.
     return needed is None or available is None or needed <= available
 

@@ -92,7 +92,7 @@ def _rank(source: ExecutedStep, reader: ExecutedStep) -> tuple[int, int]:
 
 
 class SessionPlan:
-    """What a session executes, and the buffers that it keeps tensors in.
+    """The executed steps of a session, and the buffers of its tensors.
 
     Args:
         graph: The model at one batch.

@@ -38,7 +38,7 @@ class Executed(Protocol):
 
     @property
     def provider(self) -> str:
-        """Where it runs."""
+        """Return where it runs."""
 
 
 # These three are not frozen, though nobody changes one: a frozen one takes three times as long to make, and a
@@ -78,7 +78,7 @@ class Value:
 
 @dataclass(slots=True, kw_only=True)
 class Output:
-    """What a step gives; ``alias_of`` names the value whose memory it shows, None for memory of its own."""
+    """An output of a step; ``alias_of`` names the value whose memory it shows, None for its own."""
 
     value: Value
     alias_of: str | None = None
@@ -282,7 +282,7 @@ class _GroupReader:
                     yield Output(value=self._value(tensor), alias_of=source)
 
     def _is_removed(self, node: Node) -> bool:
-        """Whether it is an Identity that no session executes: the only reader of what it passes on."""
+        """Return whether it is an Identity that no session executes: the only reader of what it passes on."""
         source = node.inputs[0]
         alone = source is not None and self.graph.consumers.get(source.name, ()) == (node.index,)
         return node.op_type == "Identity" and alone

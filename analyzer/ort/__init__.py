@@ -1,1 +1,1 @@
-"""What ONNX Runtime would do with a graph, worked out without running it."""
+"""Work out how ONNX Runtime would execute a graph, without running it."""

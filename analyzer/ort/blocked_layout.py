@@ -1,4 +1,4 @@
-"""Which executed nodes work in ONNX Runtime's blocked layout (NCHWc) on the CPU.
+"""Executed nodes that work in ONNX Runtime's blocked layout (NCHWc) on the CPU.
 
 Convolutions and poolings have kernels that keep an image in blocks of channels; what lies between them carries
 the blocks on, and a node that copies the tensor stands wherever the layout changes.
@@ -78,7 +78,7 @@ def inputs_in_blocks(
 
 
 def convolves_in_blocks(node: Node, block: int = BLOCK) -> bool:
-    """Whether there is a blocked kernel for a convolution (``TransformConv``)."""
+    """Return whether there is a blocked kernel for a convolution (``TransformConv``)."""
     weight, bias = node.input(1), node.input(2)
     shape = weight.shape if weight is not None and weight.constant else None
     if shape is None or len(shape) != 4 or None in shape or (bias is not None and not bias.constant):
@@ -95,12 +95,12 @@ def convolves_in_blocks(node: Node, block: int = BLOCK) -> bool:
 
 
 def to_channels_last(kernel: LayoutKernel) -> bool:
-    """Whether a Transpose of an image is what the copy out of blocks does anyway (``TransformTranspose``)."""
+    """Return whether the copy out of blocks already does an image's Transpose (``TransformTranspose``)."""
     return kernel.op_type == "Transpose" and tuple(kernel.node.attributes.get("perm", ())) == (0, 2, 3, 1)
 
 
 def _reads_plain(node: Node, block: int) -> bool:
-    """Whether a convolution reads its few channels as they are."""
+    """Return whether a convolution reads its few channels as they are."""
     weight = node.input(1)
     few = weight is not None and weight.shape is not None and (weight.shape[1] or 0) < block
     return few and node.attributes.get("group", 1) == 1

@@ -1,4 +1,4 @@
-"""What ONNX Runtime executes: groups of operators, where each is placed, and the copies between.
+"""ONNX Runtime's execution: groups of operators, the provider of each, and the copies between.
 
 Annotations tell a session where nodes go: in the model a word on each, in the session its meaning. By ONNX
 Runtime's ``layering_annotations.cc`` the metadata property ``layer_ann`` of a node is looked up in the entry
@@ -28,7 +28,7 @@ Direction = Literal["to_gpu", "to_cpu"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlacement:
-    """Where ONNX Runtime's CUDA session puts one operator.
+    """The place of one operator in ONNX Runtime's CUDA session.
 
     Attributes:
         supported: Whether a CUDA kernel exists for its opset and types.

@@ -147,7 +147,7 @@ def _predicted(graph: Graph, session: Session, group: Fused) -> Group:
 
 
 def _gains_bias(graph: Graph, group: Fused) -> bool:
-    """Whether a bias was fused: a Gemm of a MatMul and an Add, a Conv with its normalization."""
+    """Return whether a bias was fused: a Gemm of a MatMul and an Add, a Conv with its normalization."""
     if len(group.members) == 1:
         return False
     given = {graph.nodes[member].op_type for member in group.members}

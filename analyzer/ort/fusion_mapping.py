@@ -39,7 +39,7 @@ _LIMITERS = ("Relu", "Clip")
 
 
 def stands_for(executed: str, op_type: str) -> bool:
-    """Whether a type of executed nodes is an operator's kernel on integers, or for channels that come last."""
+    """Return whether a type of executed nodes is an operator's kernel on integers or channels last."""
     return executed in (f"QLinear{op_type}", f"Nhwc{op_type}", *_INTEGER_KERNELS.get(op_type, ()))
 
 
@@ -85,7 +85,7 @@ def regions(graph: Graph, optimized: onnx.ModelProto) -> tuple[Region, ...]:
 
 
 class _Labels:
-    """Which tensor of the original graph a tensor of the optimised one is, under whatever name."""
+    """Tensors of the original graph by their names in the optimised one."""
 
     def __init__(self, graph: Graph, optimized: onnx.ModelProto) -> None:
         self.graph = graph
@@ -171,7 +171,7 @@ class _Labels:
         return tensor
 
     def _joins_tensors(self, tensor: str) -> bool:
-        """Whether it is the sum of two results, and not of one and a constant."""
+        """Return whether it is the sum of two results, and not of one and a constant."""
         producer = self.graph.nodes[self.graph.producer[tensor]]
         return producer.op_type in ("Add", "Sum") and not any(one.constant for one in producer.present_inputs)
 
@@ -229,7 +229,7 @@ class _Walk:
         self.merged = self._merged()
 
     def _is_folded(self, node: Node, stored: set[str]) -> bool:
-        """Whether its results are constants; ONNX Runtime may know less of the shapes than the graph does."""
+        """Return whether its results are constants; ONNX Runtime may know fewer shapes than the graph."""
         names = [tensor.name for tensor in node.present_outputs]
         constant = node.index in self.simplified.folded or all(name in stored for name in names)
         return constant and not any(name in self.boundary for name in names)
@@ -250,7 +250,7 @@ class _Walk:
         return any(tensor.name in self.boundary for tensor in self.graph.nodes[index].present_outputs)
 
     def position(self, executed: Sequence[onnx.NodeProto]) -> int:
-        """Where the original graph computes the last of what these nodes write."""
+        """Return where the original graph computes the last of what these nodes write."""
         labels = [label for node in executed for name in node.output if (label := self.labels.of(name))]
         return max((self.graph.producer.get(label, -1) for label in labels), default=len(self.graph.nodes))
 
@@ -271,7 +271,7 @@ class _Walk:
         return members
 
     def _passed_through(self, name: str, executed: Sequence[onnx.NodeProto]) -> bool:
-        """Whether these nodes only hand the tensor on, in another layout, type or place."""
+        """Return whether these nodes only hand the tensor on, in another layout, type or place."""
         writers = [node for node in executed if any(self.labels.of(out) == name for out in node.output)]
         return all(any(self.labels.of(source) == name for source in node.input) for node in writers)
 

@@ -1,4 +1,4 @@
-"""Which operators ONNX Runtime fuses (where a Relu joins a Conv): one rule per fusion.
+"""The operators that ONNX Runtime fuses (where a Relu joins a Conv): one rule per fusion.
 
 A rule looks at one operator and answers which operators become one node with it, and that node's type. Rules
 run in the order of this file, as ONNX Runtime's transformers do (``GenerateTransformers`` in
@@ -45,7 +45,7 @@ def rule(function: FusionRule) -> FusionRule:
 
 
 def takes_the_place_of(reshape: Node, before: Node) -> bool:
-    """Whether of two Reshapes in a row the second is enough (``FuseContiguousReshapes``)."""
+    """Return whether of two Reshapes in a row the second is enough (``FuseContiguousReshapes``)."""
     # With allowzero, as PyTorch exports them, ONNX Runtime 1.31 leaves both.
     zeros = any(node.attributes.get("allowzero", 0) for node in (reshape, before))
     return not zeros and has_static_shape(before.output(0))
@@ -123,7 +123,7 @@ def matmul_add(view: View) -> None:
 
 
 def _is_gemm(a: Tensor, b: Tensor, bias: Tensor) -> bool:
-    """Whether a Gemm takes these as A, B and C, constant or not.
+    """Return whether a Gemm takes these as A, B and C, constant or not.
 
     ``C`` is of shape (N), or beside an ``A`` of rank 2 also (1, N), (M, 1) or (M, N).
     """
@@ -258,7 +258,7 @@ def skip_layer_norm(view: View) -> None:
 
 
 def _last_axis(norm: Node) -> bool:
-    """Whether a LayerNormalization of known sizes is over the last of two or three axes."""
+    """Return whether a LayerNormalization of known sizes is over the last of two or three axes."""
     result, axis = norm.output(0), norm.attributes.get("axis", -1)
     if result is None or result.rank not in (2, 3) or not has_static_shape(result):
         return False
@@ -266,7 +266,7 @@ def _last_axis(norm: Node) -> bool:
 
 
 def _biased(view: View, add: Node, *op_types: str) -> bool:
-    """Whether an Add adds a constant row to what an operator of these types gives."""
+    """Return whether an Add adds a constant row to what an operator of these types gives."""
     rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
     return bool(rows) and view.producer(view.other_input(add, rows[0]), *op_types) is not None
 

@@ -69,7 +69,7 @@ class View:
                 yield node
 
     def is_constant(self, tensor: Tensor | None) -> bool:
-        """Whether the tensor is a constant when ONNX Runtime optimises."""
+        """Return whether the tensor is a constant when ONNX Runtime optimises."""
         return tensor is not None and self.simplified.name(tensor) in self.constants
 
     def variable_inputs(self, node: Node) -> list[str]:
@@ -97,19 +97,19 @@ class View:
         return reader if reader.op_type in op_types and reader.domain == DEFAULT_DOMAIN else None
 
     def is_only_read_by(self, node: Node, reader: Node) -> bool:
-        """Whether only that operator reads this one's only result."""
+        """Return whether only that operator reads this one's only result."""
         return self.only_reader(node, reader.op_type) is reader
 
     def is_unfused(self, node: Node) -> bool:
-        """Whether no rule has fused the operator yet."""
+        """Return whether no rule has fused the operator yet."""
         return len(self.group[node.index].members) == 1 and self.group[node.index].op_type == node.op_type
 
     def same_provider(self, *nodes: Node) -> bool:
-        """Whether all are executed on one provider."""
+        """Return whether all are executed on one provider."""
         return len({self.group[node.index].provider for node in nodes}) == 1
 
     def runs_on(self, node: Node, provider: Provider) -> bool:
-        """Whether the operator is executed there."""
+        """Return whether the operator is executed there."""
         return self.group[node.index].provider == provider
 
     def fuse(self, op_type: str, *nodes: Node) -> Fused:
@@ -125,7 +125,7 @@ class View:
         return first
 
     def is_same_tensor(self, one: Tensor | None, other: Tensor | None) -> bool:
-        """Whether both are there and are one tensor."""
+        """Return whether both are there and are one tensor."""
         return (
             one is not None and other is not None and self.simplified.name(one) == self.simplified.name(other)
         )
@@ -138,7 +138,7 @@ class View:
 
 
 def has_static_shape(tensor: Tensor | None) -> bool:
-    """Whether every size is known."""
+    """Return whether every size is known."""
     return tensor is not None and tensor.elements is not None
 
 
@@ -160,13 +160,13 @@ def scaled_input(view: View, node: Node) -> Tensor | None:
 
 
 def inputs_have_one_shape(node: Node) -> bool:
-    """Whether all inputs have one shape, symbolic sizes included."""
+    """Return whether all inputs have one shape, symbolic sizes included."""
     shapes = {tensor.shape for tensor in node.present_inputs}
     return len(shapes) == 1 and None not in shapes
 
 
 def is_half_on_cpu(view: View, node: Node) -> bool:
-    """Whether it is computed in float32 between casts, of which ONNX Runtime fuses little."""
+    """Return whether it is computed in float32 between casts, of which ONNX Runtime fuses little."""
     # The casts of insert_cast_transformer.cc come after all fusions: the types that they see are still float16.
     tensor = node.input(0)
     return view.runs_on(node, "cpu") and tensor is not None and tensor.dtype.name == "float16"

@@ -46,7 +46,7 @@ class Kernel:
     types: Mapping[str, frozenset[str]]
 
     def covers(self, since: int) -> bool:
-        """Whether the kernel serves the operator's schema that came in with this version."""
+        """Return whether the kernel serves the operator's schema that came in with this version."""
         # ``VerifyVersion`` of kernel_registry.cc. This is how a newer opset falls back to the CPU in silence.
         return self.start == since or (self.end is not None and self.start <= since <= self.end)
 
@@ -75,7 +75,7 @@ class Registry:
         return int(self.data["newest_opset"])
 
     def refuses_opset(self, opset: int) -> str:
-        """Why this release does not load a model of this opset of the default domain; empty where it does."""
+        """Return why this release does not load a model of this default opset; empty where it does."""
         # A release build refuses opsets that ONNX had not released when it was made
         # (onnxruntime/core/graph/model_load_utils.h, ValidateOpsetForDomain).
         if opset <= self.newest_opset:
@@ -85,7 +85,7 @@ class Registry:
         )
 
     def refuses_ir(self, version: int) -> str:
-        """Why this release does not load a file of this IR version; empty where it does."""
+        """Return why this release does not load a file of this IR version; empty where it does."""
         newest = next(ir for opset, ir in _IR_BY_OPSET if opset >= self.newest_opset)
         if version <= newest:
             return ""
@@ -154,7 +154,7 @@ class Registry:
     def has_kernel(
         self, provider: Provider, node: Node, *, opset: int | None = None, half_as_float: bool = False
     ) -> bool:
-        """Whether the provider has a kernel for this node, at its own opset or another one.
+        """Return whether the provider has a kernel for this node, at its own opset or another one.
 
         ``half_as_float`` asks for a float32 kernel in place of a float16 one.
         """
@@ -204,11 +204,11 @@ class Registry:
         )
 
     def lacks(self, node: Node) -> bool:
-        """Whether no provider has a kernel for this operator, at any opset and for any type."""
+        """Return whether no provider has a kernel for this operator, at any opset and for any type."""
         return not any(self.kernels(provider, *node.identity) for provider in self.data["kernels"])
 
     def has_definition(self, node: Node) -> bool:
-        """Whether ONNX Runtime can put other operators in this one's place, by ONNX's definition of it.
+        """Return whether ONNX Runtime can put other operators in this one's place, by ONNX's definition of it.
 
         A definition is void at an opset by which one of the operators in it has changed.
         """
@@ -289,7 +289,7 @@ def type_name(dtype: DType) -> str:
 
 
 def refusal(node: Node, *, provider: Provider = "cuda", known: Registry | None = None) -> tuple[str, str]:
-    """Why a provider has no kernel for a node: a slug and a sentence; both empty where it has one.
+    """Return why a provider has no kernel for a node: a slug and a sentence; both empty where it has one.
 
     ``known`` are the kernels of another release than the newest.
     """

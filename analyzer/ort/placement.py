@@ -318,7 +318,7 @@ def _joined(node: Node, parts: Sequence[NodePlacement], release: Registry) -> No
 
 
 def _failures(graph: Graph, verdicts: Verdicts, known: Registry) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """Why there is no session: operators without a kernel on either provider that casts do not save.
+    """Return why there is no session: operators without a kernel on either provider that casts do not save.
 
     With each goes its type where no provider has any kernel for it.
     """
@@ -355,7 +355,7 @@ def _failures_on_cpu(expanded: Expanded, verdicts: Verdicts, known: Registry) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleasePlacement:
-    """How a release places a model at one opset.
+    """A model's placement by one release at one opset.
 
     Attributes:
         release: Version of ONNX Runtime.
@@ -374,7 +374,7 @@ class ReleasePlacement:
 
 
 def placements_by_release(graphs: Mapping[int, Graph]) -> tuple[ReleasePlacement, ...]:
-    """How each known release places a model, the oldest first, at each opset in rising order.
+    """Return how each known release places a model, the oldest first, at each opset in rising order.
 
     ``graphs`` are the model by the opset that it is written in.
     """

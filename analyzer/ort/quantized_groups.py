@@ -1,4 +1,4 @@
-"""What a session makes of QuantizeLinear and DequantizeLinear: integer kernels, on the CPU alone.
+"""Integer kernels that a session makes of QuantizeLinear and DequantizeLinear, on the CPU alone.
 
 ``DequantizeLinear -> Conv -> QuantizeLinear`` is one QLinearConv there, and the like. On CUDA only products
 with packed weights become a kernel (``MatMulNBits``); all else computes in floats between the two.
@@ -45,7 +45,7 @@ def quantized_groups(view: View) -> None:
 
 
 def has_quantization(graph: Graph) -> bool:
-    """Whether a graph has Q or DQ nodes at all."""
+    """Return whether a graph has Q or DQ nodes at all."""
     return any(node.op_type in QUANTIZERS for node in graph.nodes)
 
 
@@ -319,7 +319,7 @@ def quantize_weights_and_biases(graph: Rewriting) -> None:
 
 
 def _leads_to_quantize(graph: Rewriting, executed: ExecutedNode) -> bool:
-    """Whether a Q alone reads the result, a Relu or Clip between allowed."""
+    """Return whether a Q alone reads the result, a Relu or Clip between allowed."""
     edges = graph.edges(executed)
     while len(edges) == 1 and edges[0][0].op_type in ("Relu", "Clip"):
         edges = graph.edges(edges[0][0])
@@ -327,7 +327,7 @@ def _leads_to_quantize(graph: Rewriting, executed: ExecutedNode) -> bool:
 
 
 def _scales_fit(graph: Rewriting, executed: ExecutedNode, dequantize: ExecutedNode, bias: str) -> bool:
-    """Whether the weight has one scale, or one for each element of the bias."""
+    """Return whether the weight has one scale, or one for each element of the bias."""
     name = input_of(dequantize, 1)
     if scalar(graph, name) is not None:
         return True

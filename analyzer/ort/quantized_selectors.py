@@ -1,4 +1,4 @@
-"""Which operators become integer kernels together with the Q and DQ nodes around them.
+"""Operators that become integer kernels together with the Q and DQ nodes around them.
 
 Mirrors ``onnxruntime/core/optimizer/qdq_transformer/selectors_actions/``: ``qdq_selectors.cc``, and which
 operators it is asked about in ``qdq_selector_action_transformer.cc``. ``is_int8_allowed`` is false on x86
@@ -114,7 +114,7 @@ class _Around:
 
 # ``IsClipMadeRedundantByQ`` of qdq_util.cc
 def _is_redundant(graph: Rewriting, clip: ExecutedNode, quantize: ExecutedNode) -> bool:
-    """Whether the range of a Q lies inside the limits of a Relu or Clip."""
+    """Return whether the range of a Q lies inside the limits of a Relu or Clip."""
     scale = scalar(graph, input_of(quantize, 1))
     zero_point = scalar(graph, input_of(quantize, 2))
     kind = graph.types.get(quantize.writes[0] or "", "")
@@ -276,7 +276,7 @@ def _packed_product(graph: Rewriting, executed: ExecutedNode) -> bool:
 
 # ``ValidateGemmForDQMatMulNBits``
 def _is_plain(graph: Rewriting, gemm: ExecutedNode, weight: ExecutedNode) -> bool:
-    """Whether a Gemm is a MatMul and a row that is added."""
+    """Return whether a Gemm is a MatMul and a row that is added."""
     attributes = gemm.operator.attributes if gemm.operator is not None else {}
     if attributes.get("transA", 0) or attributes.get("transB", 0) or attributes.get("alpha", 1.0) != 1.0:
         return False
@@ -291,7 +291,7 @@ def _is_plain(graph: Rewriting, gemm: ExecutedNode, weight: ExecutedNode) -> boo
 
 # ``ValidateDQForMatMulNBits``
 def _is_packed(graph: Rewriting, dequantize: ExecutedNode) -> bool:
-    """Whether weights are constants of few bits, with scales for blocks along K, for columns, or one."""
+    """Return whether weights are constants of few bits, with scales for blocks along K, for columns, or one."""
     node = dequantize.operator
     names = [name for name in dequantize.reads if name is not None]
     if node is None or not all(map(graph.is_constant, names)):

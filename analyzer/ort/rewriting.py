@@ -91,12 +91,12 @@ class Rewriting:
         return executed if executed is not None and (not op_types or executed.op_type in op_types) else None
 
     def edges(self, executed: ExecutedNode, position: int = 0) -> list[tuple[ExecutedNode, int]]:
-        """Which nodes read one of its results, and as which input."""
+        """Return which nodes read one of its results, and as which input."""
         name = executed.writes[position] if position < len(executed.writes) else None
         return [] if name is None else list(self.readers.get(name, ()))
 
     def gives_output(self, executed: ExecutedNode) -> bool:
-        """Whether it writes an output of the graph."""
+        """Return whether it writes an output of the graph."""
         return any(name in self.outputs for name in executed.writes)
 
     def only_edge(self, executed: ExecutedNode) -> tuple[ExecutedNode, int] | None:
@@ -107,7 +107,7 @@ class Rewriting:
         return edges[0]
 
     def is_constant(self, name: str | None) -> bool:
-        """Whether a tensor is stored with the model or folded."""
+        """Return whether a tensor is stored with the model or folded."""
         return name is not None and name not in self.writer and name in self.tensors and (
             self.tensors[name].constant
         )  # fmt: skip
@@ -226,7 +226,7 @@ def input_of(executed: ExecutedNode, position: int) -> str | None:
 
 
 def has_scalars(graph: Rewriting, executed: ExecutedNode) -> bool:
-    """Whether scale and zero point, if there is one, are constants of one element."""
+    """Return whether scale and zero point, if there is one, are constants of one element."""
     zero_point = input_of(executed, 2)
     return scalar(graph, input_of(executed, 1)) is not None and (
         zero_point is None or scalar(graph, zero_point) is not None
@@ -235,7 +235,7 @@ def has_scalars(graph: Rewriting, executed: ExecutedNode) -> bool:
 
 # ``IsQDQPairSupported`` of qdq_util.cc
 def quantize_alike(graph: Rewriting, one: ExecutedNode, other: ExecutedNode) -> bool:
-    """Whether two nodes quantise alike: constant scales and zero points of one element, which are equal."""
+    """Return whether two nodes quantise alike: equal constant scales and zero points of one element."""
     for position in (1, 2):
         first, second = (scalar(graph, input_of(executed, position)) for executed in (one, other))
         if first is None or second is None or first.dtype != second.dtype:
@@ -246,7 +246,7 @@ def quantize_alike(graph: Rewriting, one: ExecutedNode, other: ExecutedNode) -> 
 
 
 def equal_values(one: Tensor, other: Tensor) -> bool:
-    """Whether two constants are known and hold the same elements."""
+    """Return whether two constants are known and hold the same elements."""
     if one.value is None or other.value is None:
         return False
     return bool(np.array_equal(one.value.reshape(-1), other.value.reshape(-1)))

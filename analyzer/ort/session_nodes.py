@@ -28,7 +28,7 @@ _INSERTED_LATER = "InsertedPrecisionFreeCast_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelOne:
-    """What ONNX Runtime's level 1 makes of a graph, whatever the providers.
+    """A graph after ONNX Runtime's level 1, whatever the providers.
 
     Attributes:
         graph: The exported graph.
@@ -101,7 +101,7 @@ class LevelOne:
         )
 
     def nodes(self, placement: Placement) -> dict[str, Provider]:
-        """Where a session puts every node that it has a name for.
+        """Return where a session puts every node that it has a name for.
 
         Returns:
             The provider by node name, those inside of bodies included. Nodes that ONNX Runtime makes of a
@@ -136,7 +136,7 @@ def _named(made: LevelOne, placement: Placement) -> Iterator[tuple[str, Provider
 
 
 def _of_region(placement: Placement, region: Region) -> NodePlacement | None:
-    """Where a node of ONNX Runtime's own making goes: where the operators are that it was made of."""
+    """Return where a node of ONNX Runtime's own making goes: where the operators are that it was made of."""
     runs = [placement.nodes[index] for index in region.members if placement.nodes[index].why != "folded"]
     # Groups are annotated as wholes; what is left apart computes shapes, and follows the data.
     return next((place for place in runs if place.why != "shape-arithmetic"), runs[0] if runs else None)

@@ -1,4 +1,4 @@
-"""Which nodes disappear before placement: constant subgraphs, no-operations, repeated work.
+"""Nodes that disappear before placement: constant subgraphs, no-operations, repeated work.
 
 Mirrors the rules and transformers of ONNX Runtime's level 1, which runs before nodes are given to providers.
 The file that a rule mirrors stands beside it, below ``onnxruntime/core/optimizer/``.
@@ -22,7 +22,7 @@ _SHARED_TYPES = frozenset(("float16", "float32", "float64", "int32", "int64"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simplified:
-    """What is left of a graph.
+    """The rest of a graph.
 
     Attributes:
         folded: Indices of nodes whose outputs are constants.
@@ -134,7 +134,7 @@ def _folds(node: Node, constants: set[str], release: Registry) -> bool:
 
 
 def _static_shape(node: Node) -> bool:
-    """Whether the part of the shape that the node asks for is known."""
+    """Return whether the part of the shape that the node asks for is known."""
     # ``ConstantFoldShapeNode`` of constant_folding.cc: a Shape folds although its input is no constant.
     tensor = node.input(0)
     if tensor is None or tensor.shape is None:
@@ -144,7 +144,7 @@ def _static_shape(node: Node) -> bool:
 
 
 def _hands_on_its_name(graph: Graph, node: Node, outputs: set[str]) -> bool:
-    """Whether what an Identity passes on can take the name of the graph output that it writes."""
+    """Return whether what an Identity passes on can take the name of the graph output that it writes."""
     # ``SatisfyCondition`` of identity_elimination.cc: some node writes it, nobody else reads it, and it is no
     # graph output of its own.
     source, target = node.input(0), node.output(0)
@@ -184,7 +184,7 @@ def _before(graph: Graph, name: str) -> Node | None:
 
 
 def _undoes(node: Node, before: Node) -> bool:
-    """Whether a node takes back what the one before it did."""
+    """Return whether a node takes back what the one before it did."""
     # Transposes: transpose_optimization/onnx_transpose_optimization.cc. Casts to a wider type and back:
     # cast_chain_elimination.cc, ``RemoveDuplicateCastTransformer`` of insert_cast_transformer.cc.
     if node.op_type != before.op_type:

@@ -1,4 +1,4 @@
-"""What GPUs of one machine need to sum, gather or exchange data: by kind, bytes, number of GPUs and link.
+"""Time of GPUs of one machine to sum, gather or exchange data, by kind, bytes, number and link.
 
 ``time = (start^p + passed / rate^p)^(1/p)``: what the kernels and their messages need with nothing to send, and
 the bytes that each GPU sends over its link, which overlap badly (``p`` under 1: protocols change with the

@@ -82,7 +82,7 @@ ON_CPU_ALONE = frozenset({"PackSigned", "SignedResults", "EinsumBatch", "GridSam
 
 
 def runs_bodies(node: Node) -> bool:
-    """Whether an operator runs bodies, which takes time even where they compute and move nothing."""
+    """Return whether an operator runs bodies, which takes time even where they compute and move nothing."""
     return bool(node.graphs) and node.op_type in WITH_BODIES and node.domain == DEFAULT_DOMAIN
 
 
@@ -421,7 +421,7 @@ _SPREAD_OF_SCALES = 5.0
 
 
 def _products(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-    """How many products two stacks of matrices make."""
+    """Return how many products two stacks of matrices make."""
     try:
         return math.prod(broadcast([left, right]))
     except ValueError:  # nothing can run it; its cost is unknown
@@ -880,7 +880,7 @@ def body_pieces(node: Node, base: Piece, of: Callable[[Node, Cost], list[Piece]]
 
 
 def passes(node: Node) -> tuple[float, float]:
-    """How often an operator runs its body, and the factor by which that may be more or less."""
+    """Return how often an operator runs its body, and the factor by which that may be more or less."""
     if node.op_type == "If":
         return 1.0, 1.0
     count = trips(node)

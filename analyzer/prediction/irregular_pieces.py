@@ -93,7 +93,7 @@ def boxes(node: Node, _cost: Cost, base: Piece) -> list[Piece]:
 
 
 def elements_of(tensor: Tensor | None) -> float:
-    """How many elements a tensor has; 0 where that is not known."""
+    """Return how many elements a tensor has; 0 where that is not known."""
     return float((tensor.elements if tensor is not None else 0) or 0)
 
 
@@ -182,7 +182,7 @@ _PANEL = 16.0
 
 
 class IntegerShapes:
-    """What convolutions on integers take besides their products, from probes that have more and less of it.
+    """The time of integer convolutions besides their products, from probes with more and less of it.
 
     A result is turned back into a byte, however few products it has; taps are gathered into a row at each
     position, however few filters read it; and filters fill whole panels. Fitted to nothing: each cost is the

@@ -1,4 +1,4 @@
-"""Which measured loop an operator runs on a CPU where one operator has several."""
+"""Choose the measured loop of an operator that has several on a CPU."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def _along_axis(node: Node, source: Tensor) -> str:
 
 
 def _steps_along_last(node: Node, source: Tensor) -> bool:
-    """Whether elements are left out between others: steps along other axes copy whole runs."""
+    """Return whether elements are left out between others: steps along other axes copy whole runs."""
     axes, steps = node.input(3), node.input(4)
     if steps is None or steps.value is None:
         return False
@@ -382,7 +382,7 @@ def sampled_run(node: Node, sizes: tuple[int, ...]) -> int:
 
 
 def _moves_one_axis(order: Sequence[int], sizes: Sequence[int | None]) -> bool:
-    """Whether one axis of more than one element is moved past others, which has a loop of its own."""
+    """Return whether one axis of more than one element is moved past others, which has a loop of its own."""
     moved = [axis for axis in order if axis >= len(sizes) or sizes[axis] != 1]
     return any(
         all(before < after for before, after in pairwise(moved[:place] + moved[place + 1 :]))

@@ -19,7 +19,7 @@ UPDATE = "ParameterUpdate"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterUpdate:
-    """What one parameter takes of its optimizer's step.
+    """One parameter's part of its optimizer's step.
 
     Attributes:
         pieces: One a pass.

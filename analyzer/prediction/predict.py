@@ -192,12 +192,12 @@ def predict_session(
 
 
 def looping(work: Workload) -> Bools:
-    """Which groups are loops: their bodies' operators are nodes that the host runs, each time again."""
+    """Return which groups are loops: their bodies' operators are nodes that the host runs, each time again."""
     return _holding(work, frozenset({LOOP, SCAN}))
 
 
 def _holding(work: Workload, wanted: frozenset[str]) -> Bools:
-    """Which groups hold a piece of one of these operators."""
+    """Return which groups hold a piece of one of these operators."""
     result = whether(work, wanted)
     if not result.any():
         return np.zeros(work.groups, dtype=np.bool_)
@@ -254,7 +254,7 @@ _TAKES_NORMS = CONVS | MATMULS | {"ConvTranspose", "Gemm"}
 
 
 def _folded(graph: Graph, groups: Sequence[Group]) -> list[bool]:
-    """Whether each member of each group is a norm that became part of its product's weights."""
+    """Return whether each member of each group is a norm that became part of its product's weights."""
     folded: list[bool] = []
     for group in groups:
         types = [graph.nodes[member].op_type for member in group.members]

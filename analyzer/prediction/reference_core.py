@@ -69,7 +69,7 @@ def _sustained(device: Device, threads: int) -> float:
 
 
 def gain(alone_s: npt.NDArray[np.float64], threads: int) -> npt.NDArray[np.float64]:
-    """How much faster so many threads make an operator that takes ``alone_s`` on one."""
+    """Return how much faster so many threads make an operator that takes ``alone_s`` on one."""
     useful = np.clip(alone_s / _GRAIN_S, 1.0, threads)
     serial = _SERIAL * np.clip(_SERIAL_WORK_S / np.maximum(alone_s, 1e-9), 0.0, 1.0) ** _SERIAL_EXPONENT
     return useful / (1.0 + serial * (useful - 1.0))

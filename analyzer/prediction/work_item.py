@@ -12,7 +12,7 @@ from analyzer.arrays import Bools
 
 
 class Kind(IntEnum):
-    """What sort of kernel a piece is; each has its own form in the device models."""
+    """The kind of kernel of a piece; each has its own form in the device models."""
 
     NONE = 0
     VECTOR = 1

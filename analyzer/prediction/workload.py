@@ -313,7 +313,7 @@ def _fused_pieces(
 
 
 def _hidden(tensors: Sequence[Tensor | None], inner: frozenset[str]) -> tuple[bool, ...]:
-    """Which of these tensors stay inside their group."""
+    """Return which of these tensors stay inside their group."""
     return tuple([tensor is not None and tensor.name in inner for tensor in tensors])
 
 
@@ -467,7 +467,7 @@ def _without(nbytes: int | None, tensors: Sequence[Tensor | None], inner: frozen
 
 
 def _is_open(node: Node) -> bool:
-    """Whether a result's size is not known, and not for want of one (sequences, maps)."""
+    """Return whether a result's size is not known, and not for want of one (sequences, maps)."""
     if node.op_type in ON_TEXTS and (source := node.input(0)) is not None and source.elements is not None:
         return False  # how many tokens a text has decides what is written; its bytes decide the time
     return any(tensor.elements is None and "(" not in tensor.dtype.name for tensor in node.present_outputs)

@@ -95,7 +95,7 @@ class StateInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
-    """What was analysed.
+    """The analysed model.
 
     ``inputs_origin`` is ``given``, ``file``, ``script`` (its first forward) or ``inferred``; ``exporter`` is
     ``torch.export``, ``torchscript``, ``onnx`` or ``pt2``; ``weights`` is ``none`` where none was allocated.
@@ -130,7 +130,7 @@ class ModelInfo:
 
     @property
     def can_be_applied(self) -> bool:
-        """Whether ``analyze apply`` may take the model: with weights, and inputs that can be bound."""
+        """Return whether ``analyze apply`` may take the model: with weights, and inputs that can be bound."""
         # What was built of a configuration of Hugging Face has no weights.
         configuration = PurePosixPath(self.source.replace("\\", "/")).name == "config.json"
         return not configuration and not any(_UNBOUND.fullmatch(item.dtype) for item in self.inputs)
@@ -221,7 +221,7 @@ class CpuTime(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOverhead:
-    """What of a predicted time on the GPU is not the operator's own arithmetic and traffic.
+    """The part of a predicted time on the GPU besides the operator's own arithmetic and traffic.
 
     ``floor_s`` is of kernels with nothing to do, ``gap_s`` between kernels in a CUDA graph, ``host_s`` what
     launching node by node adds: longer gaps, and the host's surplus where it is slower than the GPU.

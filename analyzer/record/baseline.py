@@ -40,7 +40,7 @@ class BaselineModule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What a check compares with.
+    """The figures that a check compares with.
 
     ``compares`` says of what: the model, its batch, devices and options. ``latency`` is the target device's.
     ``depth`` is how many names of a module's path are told apart.

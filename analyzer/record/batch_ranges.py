@@ -28,7 +28,7 @@ class Fed(Protocol):
 
 
 def may_have_batch(batch: int | None, inputs: Iterable[Fed], *, training: bool) -> bool:
-    """Whether an input has as many rows as the batch says.
+    """Return whether an input has as many rows as the batch says.
 
     A batch of one leaves no other trace than an axis of size 1 where a batch stands.
     """
@@ -37,7 +37,7 @@ def may_have_batch(batch: int | None, inputs: Iterable[Fed], *, training: bool) 
 
 
 def _is_fed(one: Fed, *, training: bool) -> bool:
-    """Whether a caller feeds it: a training step's graph reads parameters as well, by names of modules."""
+    """Return whether a caller feeds it: a training step's graph also reads parameters, by module names."""
     return not (training and "." in one.name)
 
 
@@ -95,12 +95,12 @@ DECIDE_SIZES = "decide the size of"
 
 
 def is_least(note: str) -> bool:
-    """Whether a count with this note is "at least" so much."""
+    """Return whether a count with this note is "at least" so much."""
     return SIZE_OF_ONE in note or ONE_TRIP in note
 
 
 def without_trips(note: str) -> bool:
-    """Whether a note says that nobody knows how often something is done."""
+    """Return whether a note says that nobody knows how often something is done."""
     return ONE_TRIP in note
 
 
@@ -178,7 +178,7 @@ def interval_words(verdict: VerdictResult) -> str:
 def who_wins(
     ranges: Sequence[BatchRange], even: int | None, *, cpu: str = "the CPU", gpu: str = "the GPU"
 ) -> str:
-    """Who is faster over the batches, in the words of the verdict.
+    """Return who is faster over the batches, in the words of the verdict.
 
     Args:
         ranges: From the smallest batch to the largest, at least one.

@@ -1,4 +1,4 @@
-"""What the record says of capacity: which instances, how many, at what latency and price; see ``analysis``."""
+"""Capacity in the record: instances, their number, latency and price; see ``analysis``."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ServicePoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceLoads:
-    """What the page needs to answer other questions about one of ``options``, which it names by its index.
+    """Loads by which the page answers other questions about one of ``options``, by its index.
 
     ``limits`` are for the question's percentile, in rising order; ``usd_per_hour`` by way of paying. ``loads``
     are with the option's own batching, or the one nearest to keeping the limit.

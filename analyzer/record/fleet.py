@@ -23,7 +23,7 @@ FleetQuestion = Literal["run", "generate", "capacity"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """What a model is asked for.
+    """The traffic of a model.
 
     Attributes:
         rate: Requests a second, each of them one inference.
@@ -38,7 +38,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Today:
-    """Where a model runs now, as the manifest says: instances of the price list, and how many."""
+    """The place of a model now, from the manifest: instances of the price list, and how many."""
 
     instance: str
     count: Count = 1
@@ -46,7 +46,7 @@ class Today:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetFailure:
-    """Why a model has no record.
+    """The reason for a missing record.
 
     Attributes:
         kind: ``error`` (it cannot be read, built or exported), ``timeout``, ``killed`` (its process ended),
@@ -202,7 +202,7 @@ class Consolidation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceBias:
-    """What measured models of a device say about predictions on it.
+    """The bias of predictions on a device, from its measured models.
 
     Attributes:
         device: Its slug.
@@ -221,7 +221,7 @@ class DeviceBias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetEnvironment:
-    """Where and when it ran; the only part that may differ between two runs of the same question."""
+    """Place and time of the run; the only part that may differ between two runs of a question."""
 
     where: str = ""
     date: str = ""

@@ -43,7 +43,7 @@ class Format:
 
     @property
     def is_picture(self) -> bool:
-        """Whether it is a picture of each chart."""
+        """Return whether it is a picture of each chart."""
         return bool(self.charts)
 
     def write(self, subject: Any) -> str:

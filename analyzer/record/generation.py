@@ -1,4 +1,4 @@
-"""What the record says of a model that generates; see ``analysis`` for units."""
+"""Generation in the record; see ``analysis`` for units."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Phase = Literal["prefill", "decode"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationMemory:
-    """What lies on the devices at the end of the longest sequence, summed over all that share the model.
+    """Bytes on the devices at the end of the longest sequence, summed over all that share the model.
 
     ``device_bytes`` is the fullest one's share, ``available_bytes`` what that one leaves beside CUDA's own.
     ``activation_bytes`` are those of the larger phase, tables of positions with them.
@@ -206,5 +206,5 @@ class GenerationResult(GeneratingWay):
 
     @property
     def limited(self) -> bool:
-        """Whether times are limited."""
+        """Return whether times are limited."""
         return self.ttft_limit_s is not None or self.tpot_limit_s is not None

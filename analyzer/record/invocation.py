@@ -1,4 +1,4 @@
-"""What was asked, as the record holds it, and the command line that asks it again."""
+"""The question in a record, and the command line that repeats it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Invocation:
 
     @property
     def uses_this_cpu(self) -> bool:
-        """Whether the CPU of the decision is that of the machine at hand."""
+        """Return whether the CPU of the decision is that of the machine at hand."""
         return "cpu" not in self.options and (self.command != "check" or "run" in self.options)
 
 

@@ -1,4 +1,4 @@
-"""What the decision answers, as the record holds it: plans, the verdict, prices, batches, the ranking.
+"""The decision in the record: plans, the verdict, prices, batches, the ranking.
 
 ``analysis`` has the units.
 """
@@ -177,7 +177,7 @@ def split_gain(plans: Sequence[PlanResult]) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyNot:
-    """Why a way to run is not the answer: a slug of ``decision.ranking``, a sentence with its figure."""
+    """The cause against a way to run: a slug of ``decision.ranking``, and a sentence with its figure."""
 
     reason: str
     sentence: str

@@ -1,4 +1,4 @@
-"""Where reports go: names, folders, whole files or none, and never in place of a file that is not ours."""
+"""Destinations of reports: names, folders, whole files or none, never over a foreign file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Target:
 def targets(
     formats: Sequence[Format], output: str | None, stem: str, default: Path, charts: Sequence[str] = ()
 ) -> tuple[Target, ...]:
-    """Which report goes where.
+    """Return which report goes where.
 
     One format: OUTPUT is the file, ``-`` is standard output. Several, a trailing slash or an existing
     folder: OUTPUT is a folder that receives ``<stem><extension>``. A picture of each chart is as many files,
@@ -190,12 +190,12 @@ def _check_folder(path: Path) -> None:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether this is a device, pipe or socket, such as ``/dev/null``."""
+    """Return whether this is a device, pipe or socket, such as ``/dev/null``."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def is_ours(path: Path, form: Format) -> bool:
-    """Whether a file may be replaced: an empty one, or one that bears the mark of the format."""
+    """Return whether a file may be replaced: an empty one, or one that bears the mark of the format."""
     try:
         with path.open("rb") as file:
             beginning = file.read(_BEGINNING)

@@ -1,4 +1,4 @@
-"""What a record keeps so that its model can be predicted again: for another device, at another batch.
+"""Data by which a recorded model is predicted again: for another device, at another batch.
 
 Everything else of a prediction is in the record's operators.
 """
@@ -21,7 +21,7 @@ CostFigure = Literal["flops", "macs", "bytes_read", "bytes_written"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupResult(Timed):
-    """What a session really executes."""
+    """An executed group of a session."""
 
     session: Literal["cpu", "cuda"]
     name: str
@@ -32,7 +32,7 @@ class GroupResult(Timed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRun:
-    """What was measured at one batch in one session; ``groups`` is empty where no profile was had.
+    """Measurements at one batch in one session; ``groups`` is empty without a profile.
 
     ``busy`` says whether other processes disturbed it.
     """
@@ -53,7 +53,7 @@ class ReplayRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batches:
-    """How the model grows with the batch.
+    """The growth of the model with the batch.
 
     Attributes:
         looked_at: Batches at which all of this is known.

@@ -1,4 +1,4 @@
-"""What the record says of a training step; see ``analysis`` for units."""
+"""A training step in the record; see ``analysis`` for units."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PhaseTotals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepMemory:
-    """What a training step keeps at its peak. The optimizer writes over weights and state in place.
+    """The peak memory of a training step. The optimizer writes over weights and state in place.
 
     ``gradients_bytes`` are of all trained parameters: all are there when the optimizer starts.
     ``activations_bytes`` are what the forward pass keeps for the backward one, example inputs included;
@@ -51,7 +51,7 @@ class StepMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """What a step costs on one plan: time and US dollars for 1,000 steps and for an epoch.
+    """The cost of a step on one plan: time and US dollars for 1,000 steps and for an epoch.
 
     ``origin`` is the time's, ``usd_origin`` the dollars', with the ends of their 90 % intervals.
     """
@@ -101,7 +101,7 @@ class PredictedStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """How a step scales over GPUs; from ``dominates_from`` on half of it is communication (None: nowhere)."""
+    """Scaling of a step over GPUs; from ``dominates_from`` on, half is communication (None: nowhere)."""
 
     rows: tuple[PredictedStep, ...]
     link: str
@@ -112,7 +112,7 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferenceSummary:
-    """What a record of the same model's inference says: the file's name, its date, its verdict and plans.
+    """The record of the same model's inference: its file's name, date, verdict and plans.
 
     ``cpu`` is the CPU's name, ``gpu`` the GPU's slug; of the plans' copies only the sums are here.
     """

@@ -57,7 +57,7 @@ _DEFINITIONS: Mapping[str, Callable[[DefinitionBuilder, Node], None]] = {
 
 
 def is_defined(node: Node) -> bool:
-    """Whether a node is a compact operator with a definition."""
+    """Return whether a node is a compact operator with a definition."""
     return node.domain == DOMAIN and node.op_type in _DEFINITIONS
 
 

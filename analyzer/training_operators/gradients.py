@@ -76,7 +76,7 @@ def nll_loss(b: DefinitionBuilder, node: Node) -> None:
 def label_weights(
     b: DefinitionBuilder, scores: Tensor, labels: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether each label counts, its weight (0 where it does not), and the label or 0."""
+    """Return whether each label counts, its weight (0 where it does not), and the label or 0."""
     ignored = b.op(
         "Equal", labels, b.const(b.node.attributes["ignore_index"], labels.dtype.name), dtype=DTYPES["bool"]
     )

@@ -214,12 +214,12 @@ _FOREACH = {
 
 
 def is_update(node: Node) -> bool:
-    """Whether this is an optimizer's step of one parameter, and its passes are known."""
+    """Return whether this is an optimizer's step of one parameter, and its passes are known."""
     return node.domain == DOMAIN and node.op_type in _FOREACH
 
 
 def implementation_of(node: Node) -> Implementation:
-    """Which of PyTorch's implementations updates the parameter."""
+    """Return which of PyTorch's implementations updates the parameter."""
     named: Implementation = node.attributes.get(IMPLEMENTATION, "foreach")
     return named
 

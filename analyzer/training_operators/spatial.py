@@ -65,7 +65,7 @@ def _linear(row: Matrix, at: int, step: float, corners: bool) -> None:
 
 
 def repeats(matrix: Matrix) -> int:
-    """How often each input is taken in a row, where all are taken equally often and unchanged; else 0."""
+    """Return how often each input is repeated, where all are, equally and unchanged; else 0."""
     import numpy as np
 
     after, before = matrix.shape
@@ -78,7 +78,7 @@ def repeats(matrix: Matrix) -> int:
 def window_counts(
     size: int, outputs: int, tap: int, stride: int, pad: int, *, include_pad: bool
 ) -> tuple[int, ...]:
-    """How many positions each window of an average counts along one axis."""
+    """Return how many positions each window of an average counts along one axis."""
     counts = []
     for output in range(outputs):
         first = output * stride - pad
@@ -128,7 +128,7 @@ def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor,
 
 
 def axis_counts(node: Node) -> list[tuple[int, ...]]:
-    """How many positions the windows of an average count, axis by axis; a window's count is their product."""
+    """Return the positions that windows of an average count, by axis; a window's count is their product."""
     attributes = node.attributes
     rows = zip(
         sizes(node.output(0))[2:], sizes(node.inputs[0])[2:], attributes["kernel_shape"], attributes["strides"],

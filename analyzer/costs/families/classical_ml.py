@@ -195,7 +195,7 @@ def _trees(
     no: tuple[int, ...],
     is_leaf: tuple[bool, ...],
 ) -> tuple[int, float, Mapping[int, int]]:
-    """How many trees there are, the sum over trees of the mean depth of their leaves, and each one's leaves."""
+    """Return the number of trees, the sum of their leaves' mean depths, and each tree's leaves."""
     # Nodes are numbered within their tree, so that only both numbers name one.
     where = {(tree, node): position for position, (tree, node) in enumerate(zip(trees, nodes, strict=True))}
     children = {

@@ -194,7 +194,7 @@ def _appended_rows(node: Node) -> Mapping[int, int]:
 
 
 def in_place(past: Tensor | None, present: Tensor) -> bool:
-    """Whether a cache is appended to where it stands: the past has the room for all tokens."""
+    """Return whether a cache is appended to where it stands: the past has the room for all tokens."""
     if past is None or past.shape is None or present.shape is None or len(present.shape) != 4:
         return False
     return past.shape[2] == present.shape[2] and bool(present.shape[2])

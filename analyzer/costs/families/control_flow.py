@@ -88,7 +88,7 @@ def _scanned(node: Node) -> int:
 
 
 def trips(node: Node) -> float | None:
-    """How often a Loop or Scan runs its body, at most; None where that is not known before the run."""
+    """Return how often a Loop or Scan runs its body, at most; None where that is not known before the run."""
     if node.op_type == "Scan":
         return _scanned(node)
     known = _trips_of_loop(node) if node.op_type == "Loop" else None

@@ -30,7 +30,7 @@ from analyzer.generation.configurations.values import Values, refusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """How the configurations of a family are read.
+    """The reading of a family's configurations.
 
     Attributes:
         build: Makes the shape of the values; name, family, type and notes are the caller's.

@@ -53,7 +53,7 @@ def architecture_of(config: Mapping[str, Any], *, name: str) -> Architecture:
 
 
 def generates(config: Mapping[str, Any]) -> bool:
-    """Whether a configuration is of a model that generates: by the class that it names, else by its family."""
+    """Return whether a configuration's model generates: by the class that it names, else by its family."""
     name = class_of(config)
     if name is not None and not name.endswith("Model"):
         return names_generation(config)

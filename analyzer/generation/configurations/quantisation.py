@@ -25,7 +25,7 @@ HEAD, EMBEDDING = "lm_head", "model.embed_tokens"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageRule:
-    """What holds for the modules that some patterns cover; ``storage`` is None where they stay as they are."""
+    """A rule for the modules of some patterns; ``storage`` is None where they stay as they are."""
 
     patterns: tuple[str, ...]
     storage: Storage | None
@@ -33,7 +33,7 @@ class StorageRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantisation:
-    """How weights are stored, by the names of their modules.
+    """Storage of weights, by the names of their modules.
 
     Attributes:
         default: Of linear modules that no rule covers.

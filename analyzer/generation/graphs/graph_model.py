@@ -81,12 +81,12 @@ class GraphModel:
 
     @property
     def exporter(self) -> str:
-        """Who wrote the graph."""
+        """Return who wrote the graph."""
         return self.loaded.exporter
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was noted where it was loaded, and axes that nobody told of."""
+        """Notes of loading, and axes that nothing explains."""
         unknown = self.axes.unknown
         assumed = (f"Nothing tells how large {', '.join(unknown)} is: 1 is assumed.",) if unknown else ()
         return (*self.loaded.notes, *assumed)
@@ -129,7 +129,7 @@ class GraphModel:
 
     @property
     def has_state_alone(self) -> bool:
-        """Whether no cache grows."""
+        """Return whether no cache grows."""
         return all(cache.axis is None for cache in self.axes.caches)
 
     def decoder_prompt(self, prompt: int) -> int:
@@ -323,7 +323,7 @@ _FARTHEST = 8
 
 
 def _is_place(graph: Graph, index: Tensor | None) -> bool:
-    """Whether a table is read by places: a given one, or what sizes alone decide."""
+    """Return whether a table is read by places: a given one, or what sizes alone decide."""
     for _ in range(_FARTHEST):
         if index is None or index.constant:
             return index is not None

@@ -1,4 +1,4 @@
-"""What mixes positions: attention on a cache or on an encoder's states, and state spaces, as operators."""
+"""Operators that mix positions: attention on a cache or an encoder's states, and state spaces."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def step_groups(made: StepGraph, *, cuda: bool) -> tuple[Group, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """What devices that share a model tell each other in a step.
+    """Data that devices which share a model exchange in a step.
 
     The state, ``hidden`` wide, is summed ``sums`` times; the logits of a sequence are gathered in the end.
     """

@@ -1,4 +1,4 @@
-"""What the graphs of steps are written with: operators and tensors, linear layers, norms, states."""
+"""Write the graphs of steps: operators and tensors, linear layers, norms, states."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ class StepWriter:
 
 
 def number(path: str) -> str:
-    """Which layer a module belongs to."""
+    """Return which layer a module belongs to."""
     return path.split(".")[2]
 
 

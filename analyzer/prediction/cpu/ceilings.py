@@ -1,4 +1,4 @@
-"""What a CPU sustains: its measured ceilings, or a reference core scaled by its figures.
+"""Ceilings of a CPU: measured ones, or a reference core scaled by its figures.
 
 Both give the same thing, a mapping by the keys of ``devices.calibration``, so that there is one model.
 """

@@ -91,7 +91,7 @@ _ON_ONE_THREAD = ("DequantizePacked", "DequantizeBlocks")
 
 
 def is_serial(op: str) -> bool:
-    """Whether a loop runs on one thread, however many there are."""
+    """Return whether a loop runs on one thread, however many there are."""
     return op in _ON_ONE_THREAD or (op in loops() and not loops()[op].shared)
 
 
@@ -166,7 +166,7 @@ def _element_s(op: str, at: CpuCeilings, threads: int) -> float:
 
 
 def is_guess(op: str, at: CpuCeilings) -> bool:
-    """Whether neither the operator nor one with the same loop was ever measured: it is taken for an Add."""
+    """Return whether no operator with the same loop was ever measured: it is taken for an Add."""
     known = tables(at.values).guesses
     if op not in known:
         probed = any(_probed_s(name, at, 1) is not None for name in (op, like().get(op, op)))
@@ -315,7 +315,7 @@ def _computing(work: Workload, at: CpuCeilings) -> Floats:
 
 
 def _shared_by_few(work: Workload, at: CpuCeilings) -> Bools:
-    """Which pieces fewer threads can share than there are."""
+    """Return which pieces fewer threads can share than there are."""
     return np.asarray((work["shared_by"] > 0) & (work["shared_by"] < at.threads))
 
 
@@ -359,7 +359,7 @@ def _cold(work: Workload, weights: Floats, at: CpuCeilings) -> Floats:
 
 
 def _unpacked_by_row(work: Workload) -> Bools:
-    """Which pieces are one row times 4-bit weights that become floats."""
+    """Return which pieces are one row times 4-bit weights that become floats."""
     return np.asarray(whether(work, (ROW_UNPACKED,))[work.op] & (work["m"] <= 1.0))
 
 

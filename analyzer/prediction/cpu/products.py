@@ -261,7 +261,7 @@ _FAR_PLANES = (14.0, 56.0)
 
 
 def plane_factors(work: Workload, at: CpuCeilings) -> Floats:
-    """How much longer than copies depthwise convolutions take for their bytes, by the side of a plane.
+    """Return how much longer than copies depthwise convolutions take for their bytes, by the side of a plane.
 
     A plane is walked on its own, and small ones end before what is read ahead pays off. Two probes tell, whose
     data the caches do not keep; between them the logarithm of the side counts.
@@ -283,5 +283,5 @@ def plane_factors(work: Workload, at: CpuCeilings) -> Floats:
 
 
 def _rim(side: Floats | np.float64) -> Floats | np.float64:
-    """How much longer a depthwise convolution takes for a plane's rims than at the probe's size."""
+    """Return how much longer a depthwise convolution takes for a plane's rims than at the probe's size."""
     return (1 + _RIM / side) / (1 + _RIM / _PROBE_SIDE)

@@ -23,7 +23,7 @@ from analyzer.prediction.gpu.tensor_products import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConstants:
-    """How engines' kernels run attention; ``constants.toml`` says what each constant is."""
+    """Constants of engines' attention kernels; ``constants.toml`` explains each."""
 
     memory: float
     cache: float
@@ -109,7 +109,7 @@ _USUAL_GROUP = 48.0
 
 
 def is_ordinary(size: Floats, heads: Floats, key_heads: Floats) -> Bools:
-    """Whether heads are of a size, and as many on one of keys, that every engine has kernels for."""
+    """Return whether heads are of a size, and as many on one of keys, that every engine has kernels for."""
     return np.isin(size, (64.0, 128.0, 256.0)) & (heads <= _USUAL_GROUP * key_heads)
 
 
@@ -244,7 +244,7 @@ def _overlap(c: AttentionConstants, one: Floats, other: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertConstants:
-    """How engines run mixtures; ``constants.toml`` says what each constant is."""
+    """Constants of engines' mixtures of experts; ``constants.toml`` explains each."""
 
     route_s: float
     sort_s: float
@@ -284,7 +284,7 @@ class Mixtures:
 
 
 def hit_experts(mixtures: Mixtures, constants: ExpertConstants) -> Floats:
-    """How many experts have a token, of tokens that choose at random; all at once at most."""
+    """Return how many experts have a token, of tokens that choose at random; all at once at most."""
     rows = mixtures.tokens * mixtures.chosen
     missed = (1.0 - np.minimum(1.0, mixtures.chosen / mixtures.experts)) ** mixtures.tokens
     spread = np.minimum(mixtures.experts, rows)

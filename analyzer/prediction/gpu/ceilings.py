@@ -1,4 +1,4 @@
-"""What the GPU model needs to know of a device in one precision: sustained rates, bandwidths, caches.
+"""Ceilings of a GPU in one precision: sustained rates, bandwidths, caches.
 
 Measured figures go before the data sheet's. The sustained rate in fp32 is the peak, but not more than power
 allows: ``min(1, power / (watts per FLOP/s x peak))``.
@@ -40,7 +40,7 @@ _PARTED_CACHE = frozenset({"8.0", "9.0"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuCeilings(TensorCores):
-    """What the model needs to know of a device in one precision.
+    """Ceilings of a device in one precision.
 
     Attributes:
         narrow: How much faster than that products of 8-bit floats are by the data sheet; 1 without cores for

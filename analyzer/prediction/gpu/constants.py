@@ -16,7 +16,7 @@ from analyzer.prediction.gpu.tensor_products import QuantisingConstants, TensorC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles:
-    """How a library cuts a product into tiles; ``constants.toml`` says what each constant is."""
+    """Tiles into which a library cuts a product; ``constants.toml`` explains each constant."""
 
     sizes: tuple[tuple[int, int], ...]
     quality: tuple[float, ...]

@@ -106,7 +106,7 @@ def least_times(work: Workload, at: GpuCeilings) -> Floats:
 
 
 def chosen_by_library(work: Workload) -> Bools:
-    """Which pieces are products whose kernel a library chooses at each launch: not those of packed weights."""
+    """Return which products have a kernel that a library chooses at each launch: no packed weights."""
     return np.asarray((work.kind == Kind.MATMUL) & (work["unpacked"] == 0))
 
 

@@ -1,4 +1,4 @@
-"""What a kernel takes besides its work: a floor, the gap to the next, and what the host adds.
+"""The time of a kernel besides its work: a floor, the gap to the next, and the host's part.
 
 Four terms, told apart in the record (``overhead`` of an operator's time on the GPU):
 
@@ -115,7 +115,7 @@ def launch_of(gpu: Device, host: Device | None) -> Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Overheads:
-    """What of the groups' times is not their own arithmetic and traffic, by group, in seconds."""
+    """The part of groups' times besides their arithmetic and traffic, by group, in seconds."""
 
     floor_s: Floats
     gap_s: Floats
@@ -125,7 +125,7 @@ class Overheads:
 
     @property
     def launch_s(self) -> Floats:
-        """What starting them takes: the surplus is the host's, and what the layout costs is kernels' time."""
+        """The time of launches: the surplus is the host's, and the cost of layouts is kernels' time."""
         return self.floor_s + self.gap_s + self.host_s
 
     def scaled(self, factor: float) -> Overheads:

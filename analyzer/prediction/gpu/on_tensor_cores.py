@@ -57,11 +57,11 @@ class Rows:
 
     @property
     def channels_last(self) -> Bools:
-        """Which convolutions take images channels last as they are."""
+        """Return which convolutions take images channels last as they are."""
         return self.named({CHANNELS_LAST})
 
     def named(self, operators: Collection[str]) -> Bools:
-        """Which are one of these operators."""
+        """Return which are one of these operators."""
         return np.asarray(whether(self._work, operators)[self._work.op[self._chosen]])
 
     @property

@@ -22,7 +22,7 @@ from analyzer.arrays import Bools, Floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorConstants:
-    """How libraries multiply on tensor cores; ``constants.toml`` says what each constant is."""
+    """Constants of libraries' products on tensor cores; ``constants.toml`` explains each."""
 
     staged: tuple[float, ...]
     streamed: tuple[float, ...]
@@ -124,7 +124,7 @@ UNALIGNED_WIDTH = 1.6
 
 
 def is_unaligned(m: Floats, n: Floats, k: Floats, element_bytes: float) -> Bools:
-    """Which products [m, k] by [k, n] have rows in memory that do not begin at multiples of 16 bytes.
+    """Return which products [m, k] by [k, n] have rows in memory that do not begin at multiples of 16 bytes.
 
     One row or column goes to a matrix-vector kernel, which reads element by element.
     """
@@ -133,7 +133,7 @@ def is_unaligned(m: Floats, n: Floats, k: Floats, element_bytes: float) -> Bools
 
 
 def _alignment_loss(products: Products, at: TensorCores) -> Floats:
-    """How much longer the arithmetic takes by how the rows lie in memory."""
+    """Return how much longer the arithmetic takes by how the rows lie in memory."""
     narrow, narrowest = _STREAMED_LOSS if at.streamed else _STAGED_LOSS
     each = at.element_bytes
     worst = (products.n * each % _NARROW_BYTES > 0) | (products.k * each % _NARROW_BYTES > 0)
@@ -199,7 +199,7 @@ def _grid(quality: tuple[float, ...]) -> tuple[Floats, Floats, Floats, Floats]:
 # with three times the bandwidth do no quicker.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantisingConstants:
-    """How engines quantise a product's activations; ``constants.toml`` says what each constant is."""
+    """Constants of engines' quantisation of activations; ``constants.toml`` explains each."""
 
     start_s: float
     passes: float

@@ -52,7 +52,7 @@ def _grid(tiles: Tiles) -> tuple[Floats, Floats, Floats, Floats]:
 
 
 def untranslated(batch: Floats, m: Floats, n: Floats, k: Floats, reach: float, units: float) -> Floats:
-    """How many 32-byte reads of products in fp32 find no translation of their address.
+    """Return how many 32-byte reads of products in fp32 find no translation of their address.
 
     Tiles are worked off along ``m``; those in flight read rows of the inner dimension, one after the other in
     memory for both operands (``x W^T``). Of what these rows span, the part beyond the translation's ``reach``,
