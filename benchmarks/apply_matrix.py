@@ -121,7 +121,7 @@ def _cases(arguments: argparse.Namespace, folder: Path) -> Iterator[Case]:
                     continue
                 model, graph = _bound(loaded)
                 predictor = Predictor(make_options(run=False, gpu="l4"), catalogue.device("epyc-9654"))
-                asked = predictor.decision_input(prepare(graph), gpu, None, None, per_operator=False)
+                asked = predictor.decision_input(prepare(graph), gpu, None, None)
                 made = LevelOne.of(graph, level_one(judge_matrix._with_weights(model, folder)))
                 yield Case(title=title, model=model, asked=asked, made=made)
 

@@ -148,7 +148,7 @@ def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | N
     return Decision(
         plans=tuple(result(question, plan, prices[plan.name]) for plan in plans),
         verdict=verdict(question, plans, choice, swept),
-        operators=operator_verdicts(question, plans, best.sides),
+        operators=operator_verdicts(question, plans, best.sides) if question.cpu_shares else (),
         placement=best.sides,
         costs=rank(question, offers_by_plan[choice.plan.name]),
     )

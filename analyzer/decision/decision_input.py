@@ -154,6 +154,8 @@ class DecisionInput:
     @property
     def _has_unknown_operators(self) -> bool:
         """Return whether nothing is known of an operator that no provider has a kernel for."""
+        if not self.lacks:
+            return False
         known = {
             node.op_type: cost.basis != "unknown"
             for node, cost in zip(self.graph.nodes, self.table.costs, strict=True)
@@ -203,7 +205,7 @@ class Decision:
     Attributes:
         plans: ``cpu``, ``gpu``, ``hybrid``; ``cpu`` alone where there is no GPU or none can run it.
         verdict: For the model.
-        operators: A verdict for each operator.
+        operators: A verdict for each operator; none without its share of the time.
         placement: Each operator's device in the best plan.
         costs: Instances that carry the verdict's device, best first.
     """

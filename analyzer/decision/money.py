@@ -139,7 +139,7 @@ def _replicas_on(question: DecisionInput, plan: Plan, instance: Instance) -> int
     """
     threads = max(1, question.cpu.threads)
     vcpus = instance.vcpus or 0
-    if instance.cpu != model_of(question.cpu) or instance.cpu_nearest or vcpus < threads:
+    if instance.cpu_nearest or vcpus < threads or instance.cpu != model_of(question.cpu):
         return 0
     if plan.latency.origin != "predicted":
         return int(vcpus == threads)

@@ -51,7 +51,7 @@ def bound_units(
         UsageError: A pin fits no operator, or asks for what cannot be.
     """
     # What has no CUDA kernel stays on the CPU as if it were pinned there.
-    bound: list[bool | None] = [None if gpu_capable else False for gpu_capable in problem.gpu_capable_units()]
+    bound: list[bool | None] = [None if gpu_capable else False for gpu_capable in problem.gpu_capable_units]
     anchors = {problem.unit[index]: index for index in gpu_only if bound[problem.unit[index]] is None}
     anchors.pop(HOST, None)
     pinned: dict[int, tuple[Pin, Node]] = {}

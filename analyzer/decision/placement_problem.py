@@ -6,8 +6,9 @@ fused kernel cannot be cut. Operators in no group (folded, eliminated) cost noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -124,7 +125,7 @@ class EdgeArrays:
         return Arcs(start=columns[0], end=columns[1], cost=columns[2], vertices=helper)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PlacementProblem:
     """Units of a graph and the edges between them.
 
@@ -148,6 +149,7 @@ class PlacementProblem:
     weights: tuple[int, ...]
     roots: Mapping[str, str | None]
 
+    @cached_property
     def gpu_capable_units(self) -> tuple[bool, ...]:
         """Units of which at least a part runs on the GPU."""
         capable = [False] * self.units
@@ -177,13 +179,33 @@ def placement_problem(question: DecisionInput) -> PlacementProblem:
     )
 
 
-def resized(problem: PlacementProblem, question: DecisionInput) -> PlacementProblem:
-    """Return the problem of the same units and edges (``same_units``) with tensors of other sizes."""
-    weights = _weights(question, problem.unit, problem.units, problem.gpu_capable)
-    return replace(problem, nbytes=_sizes(question, problem.edges), weights=weights)
+class Problems:
+    """The problems of a model's questions, each solved for by many devices and worked out once.
+
+    Mostly a model has the same units and edges at every batch and precision: those of the first question are
+    found for all, whose tensors have other sizes.
+    """
+
+    def __init__(self) -> None:
+        # Each holds its question too, as an id is another's once its object is gone.
+        self._known: dict[Hashable, tuple[DecisionInput, PlacementProblem]] = {}
+
+    def of(self, question: DecisionInput) -> PlacementProblem:
+        """Return the units and edges of a question that has a GPU."""
+        parts = question.graph, question.cpu_groups, question.cuda_groups, question.placement
+        key = (*map(id, parts), question.precision, question.together)
+        if key not in self._known:
+            first, same = next(iter(self._known.values()), (None, None))
+            if first is not None and same is not None and _same_units(question, first):
+                weights = _weights(question, same.unit, same.units, same.gpu_capable)
+                problem = replace(same, nbytes=_sizes(question, same.edges), weights=weights)
+            else:
+                problem = placement_problem(question)
+            self._known[key] = question, problem
+        return self._known[key][1]
 
 
-def same_units(question: DecisionInput, other: DecisionInput) -> bool:
+def _same_units(question: DecisionInput, other: DecisionInput) -> bool:
     """Return whether two questions (at two batches or precisions) surely have the same units and edges."""
     if question.cpu_groups is not other.cpu_groups or question.cuda_groups is not other.cuda_groups:
         return False

@@ -33,14 +33,7 @@ from analyzer.decision.error_components import (
 )
 from analyzer.decision.min_cut import Cut, PlacementCosts, partition, weight_bytes_on_gpu
 from analyzer.decision.pins import bound_units
-from analyzer.decision.placement_problem import (
-    HOST,
-    PlacementProblem,
-    TensorEdge,
-    placement_problem,
-    resized,
-    same_units,
-)
+from analyzer.decision.placement_problem import HOST, PlacementProblem, Problems, TensorEdge
 from analyzer.errors import DeviceError
 from analyzer.figures import Figure
 from analyzer.graph import Graph
@@ -109,12 +102,12 @@ class Plans:
         return (plan for plan in (self.cpu, self.gpu, self.hybrid) if plan is not None)
 
 
-def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | None = None) -> Plans:
+def plan_all(question: DecisionInput, problems: Problems | None = None) -> Plans:
     """All plans of a question.
 
-    ``similar`` are another question and its plans: the same units and edges are not worked out again.
+    ``problems`` are those of other questions about the model, which are not worked out again.
     """
-    plans = session_plans(question, similar)
+    plans = session_plans(question, problems)
     cpu, gpu, problem = plans.cpu, plans.gpu, plans.problem
     if gpu is None or problem is None:
         return plans
@@ -132,7 +125,7 @@ def plan_all(question: DecisionInput, similar: tuple[DecisionInput, Plans] | Non
     return replace(plans, hybrid=_hybrid_plan(question, problem, cut, cpu, gpu), cut=cut)
 
 
-def session_plans(question: DecisionInput, similar: tuple[DecisionInput, Plans] | None = None) -> Plans:
+def session_plans(question: DecisionInput, problems: Problems | None = None) -> Plans:
     """Return the CPU's session and the CUDA session alone, without the search for the best split."""
     cpu = _cpu_plan(question)
     # The CPU's session executes something and no CUDA session is known: nothing says what the GPU would do.
@@ -142,10 +135,7 @@ def session_plans(question: DecisionInput, similar: tuple[DecisionInput, Plans] 
     refused = question.placement is not None and bool(question.placement.fails) and not question.lacks
     if question.gpu is None or no_session or refused:
         return Plans(cpu=cpu)
-    if similar and similar[1].problem is not None and same_units(question, similar[0]):
-        problem = resized(similar[1].problem, question)
-    else:
-        problem = placement_problem(question)
+    problem = (problems or Problems()).of(question)
     return Plans(cpu=cpu, gpu=_gpu_plan(question, problem), problem=problem)
 
 
@@ -238,7 +228,7 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
     components = _session_components(question, transfers)
     if question.cuda_latency is not None:
         components = rescaled(components, question.cuda_latency)
-    sides = _sides(question.graph, problem, problem.gpu_capable_units())
+    sides = _sides(question.graph, problem, problem.gpu_capable_units)
     return Plan(
         name="gpu",
         components=components,
@@ -362,7 +352,7 @@ def _session_components(question: DecisionInput, transfers: Iterable[Transfer]) 
 
 def _session_transfers(question: DecisionInput, problem: PlacementProblem) -> tuple[Transfer, ...]:
     """Return inputs and outputs by the wiring, and inside the graph the session's actual copies."""
-    crossing = _crossing_transfers(question, problem, problem.gpu_capable_units())
+    crossing = _crossing_transfers(question, problem, problem.gpu_capable_units)
     return _with_inside(question, problem, crossing, question.placement.copies if question.placement else ())
 
 

@@ -66,15 +66,18 @@ def sweep(
     at: Callable[[int], DecisionInput] | None = None,
     has_room: Callable[[int], bool] | None = None,
     planned: Mapping[int, Plans] = MappingProxyType({}),
+    plan: Callable[[DecisionInput], Plans] = plan_all,
 ) -> Sweep:
     """Every plan at every batch, and what follows.
 
     ``at`` asks at a batch between two of them: with it crossovers are exact to one inference, without it they
     are batches of ``questions``. ``has_room`` says whether the GPU holds the model at such a batch, where that
-    is known without asking all. Plans that are ``planned`` are not worked out again.
+    is known without asking all. ``plan`` makes plans that are not ``planned``, those of both sessions at least.
     """
     by_batch = dict(sorted(questions.items()))
-    seen = tuple(_seen(by_batch, planned))
+    seen = tuple(
+        _seen(question, batch, planned.get(batch) or plan(question)) for batch, question in by_batch.items()
+    )
     rows = tuple(one.row for one in seen)
     if not rows or "gpu" not in rows[0].plans:
         return Sweep(rows=rows, note="Only the CPU was looked at." if rows else "No batch was looked at.")
@@ -82,7 +85,7 @@ def sweep(
     if len(rows) == 1 and not any_question.has_batch:
         return Sweep(rows=rows)
     # The crossover and both ends of its interval are searched between the same batches.
-    between = None if at is None else cache(lambda batch: _seen_as(at(batch), batch))
+    between = None if at is None else cache(lambda batch: _seen(question := at(batch), batch, plan(question)))
     if has_room is None and at is not None:
         has_room = partial(_has_room, at)
     fitting = [one for one in seen if one.fits]
@@ -109,17 +112,7 @@ def throughput(question: DecisionInput, plan: Plan) -> float:
     return question.inferences / spent if spent > 0 else 0.0
 
 
-def _seen(by_batch: Mapping[int, DecisionInput], planned: Mapping[int, Plans]) -> Iterator[_BatchSeen]:
-    # Mostly a model has the same units and edges at every batch: those of the first are found for all.
-    similar = next(((by_batch[batch], plans) for batch, plans in planned.items() if batch in by_batch), None)
-    for batch, question in by_batch.items():
-        plans = planned.get(batch) or plan_all(question, similar)
-        similar = similar or (question, plans)
-        yield _seen_as(question, batch, plans)
-
-
-def _seen_as(question: DecisionInput, batch: int, planned: Plans | None = None) -> _BatchSeen:
-    planned = planned or plan_all(question)
+def _seen(question: DecisionInput, batch: int, planned: Plans) -> _BatchSeen:
     plans: dict[Name, SweepPlan] = {
         plan.name: SweepPlan(
             **plan.latency.keys("latency_s"), throughput_per_s=throughput(question, plan), fits=plan.fits

@@ -19,7 +19,7 @@ from analyzer.options import Options
 from analyzer.pipeline.exports import Steps, prepared_steps
 from analyzer.pipeline.forms import in_form
 from analyzer.pipeline.measure import Measured
-from analyzer.pipeline.predictor import Predictor, decision_inputs_by_batch, undisturbed_s
+from analyzer.pipeline.predictor import Predictor, undisturbed_s
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, with_measured_sizes
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.progress import Progress
@@ -113,28 +113,33 @@ def sweep_of(
     predictor: Predictor,
     gpu: Device | None,
     measured: Mapping[int, Measured],
-    known: Mapping[int, tuple[DecisionInput, Plans]] = MappingProxyType({}),
+    known: Mapping[int, tuple[DecisionInput, Plans]],
+    plan: Callable[[DecisionInput], Plans],
 ) -> Sweep:
     """Plans at every batch; measured batches keep what was measured.
 
-    ``known`` are question and plans at batches where they are known already.
+    ``known`` are question and plans at batches where they are known already, ``plan`` makes the others.
     """
     others = {batch: prepared for batch, prepared in model.prepared_graphs.items() if batch not in known}
-    inputs = decision_inputs_by_batch(predictor, others, gpu, measured)
+    predictor.sessions.stack(prepared.cuda_work for prepared in others.values())
+    inputs = {
+        batch: predictor.decision_input(prepared, gpu, batch, measured.get(batch))
+        for batch, prepared in others.items()
+    }
     inputs |= {batch: question for batch, (question, _) in known.items()}
     plans = {batch: plans for batch, (_, plans) in known.items()}
     prepared, between = next(iter(model.prepared_graphs.values()), None), model.between
     if prepared is None or between is None or len(prepared.graph.nodes) > _EXACT_UP_TO:
-        return sweep(inputs, planned=plans)
+        return sweep(inputs, planned=plans, plan=plan)
 
     def predicted_at(batch: int) -> DecisionInput:
         # Every batch that was run is one of the sweep's own, so one between them was not measured.
-        return predictor.decision_input(between(batch), gpu, batch, None, per_operator=False)
+        return predictor.decision_input(between(batch), gpu, batch, None)
 
     def has_room(batch: int) -> bool:
         return gpu is not None and predictor.gpu_has_room(between(batch), gpu, batch)
 
-    return sweep(inputs, at=predicted_at, has_room=has_room, planned=plans)
+    return sweep(inputs, at=predicted_at, has_room=has_room, planned=plans, plan=plan)
 
 
 def read_ahead(loaded: Loaded, graph: Graph, options: Options) -> None:

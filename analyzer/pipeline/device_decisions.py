@@ -9,7 +9,7 @@ from itertools import zip_longest
 
 from analyzer.decision import Decision, DecisionInput, Sweep, decide
 from analyzer.decision.contenders import cpu_contenders, gpu_contender, other_precisions
-from analyzer.decision.plans import Plans, plan_all
+from analyzer.decision.plans import Plans, plan_all, session_plans
 from analyzer.decision.ranking import instances, rank_ways
 from analyzer.devices.device import Device
 from analyzer.options import ALL
@@ -65,12 +65,7 @@ def decide_on(
     looked_at = []
     for number, gpu in enumerate(gpus or (None,)):
         # Of what was measured, the CPU's part holds next to other GPUs as well.
-        seen = on_cpu if number else measured
-        question = predictor.decision_input(prepared, gpu, batch, seen.get(at))
-        swept, asked = _swept(predictor, prepared, model, question, seen)
-        if fails := question.run_fails:  # then nothing is known at other batches either
-            asked = tuple((replace(other, run_fails=fails), plans) for other, plans in asked)
-        looked_at.append(_LookedAt(question, swept, asked))
+        looked_at.append(_looked_at(predictor, prepared, model, gpu, batch, on_cpu if number else measured))
     # The CPU and those that can be rented, at each batch. Floats of other widths are a matter of the GPU: on a
     # CPU the model computes in its own.
     wanted = predictor.options.precision
@@ -95,9 +90,11 @@ def decide_on(
     if ALL in (predictor.options.gpus or ()) and not any(one.cuda_latency for one in measured.values()):
         # Their order is ours: plans, reasons and operators are of the answer's GPU.
         answer, _ = rank()
-        looked_at.sort(key=lambda one: answer is None or one.slug != answer.device)
+        slug = answer.device if answer is not None else ""
+        looked_at.sort(key=lambda one: one.question.gpu is None or one.question.gpu.slug != slug)
     first, *further = looked_at
-    question = first.question
+    question = predictor.with_operators(first.question, prepared, first.measured.get(at))
+    swept = first.sweep(predictor, prepared, model, split=True)
     # A check asks for one answer, and soon. Where the run failed or the file itself gives no answer, nothing
     # says that another form of the model has one.
     no_tables = predictor.options.fixed or question.run_fails or question.file_fails
@@ -113,7 +110,7 @@ def decide_on(
         if not predictor.pins  # which those tables do not keep
         for candidate in other_precisions(rows, question, device)
     ]
-    decision = decide(question, first.sweep, first.asked[0][1])
+    decision = decide(question, swept, first.asked[0][1])
     answer, ways = rank(others)
     judged = answer is not None and (answer.meets is None or (answer.meets and gpus))
     if answer is not None and judged and answer.named and len(gpus) < 2 and len(first.asked) == 1:
@@ -123,8 +120,10 @@ def decide_on(
         decision_input=question,
         gpus=ordered,
         decision=decision,
-        sweep=first.sweep,
-        alternatives=tuple(one.alternative() for one in further),
+        sweep=swept,
+        alternatives=tuple(
+            _alternative(one, one.sweep(predictor, prepared, model, split=False)) for one in further
+        ),
         precisions=tables[0] if tables else (),
         instances=tuple(instances(contenders)),
         answer=answer,
@@ -132,50 +131,62 @@ def decide_on(
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _LookedAt:
-    """A question about one GPU: over batches, and with its plans at each batch that was requested."""
+    """A question about one GPU, whose answer may be another's: with plans at the requested batches alone.
 
-    question: DecisionInput
-    sweep: Sweep
+    The report's batch is the first of ``asked``; ``measured`` is by batch.
+    """
+
     asked: tuple[tuple[DecisionInput, Plans], ...]
+    measured: Mapping[int, Measured]
 
     @property
-    def slug(self) -> str:
-        """Return the GPU's; empty without one."""
-        return "" if self.question.gpu is None else self.question.gpu.slug
+    def question(self) -> DecisionInput:
+        """Return the one at the report's batch."""
+        return self.asked[0][0]
 
-    def alternative(self) -> Alternative:
-        """Return the same decision for a further GPU."""
-        assert self.question.gpu is not None
-        found = decide(self.question, self.sweep, self.asked[0][1])
-        return Alternative(
-            device=self.question.gpu, plans=found.plans, verdict=found.verdict, costs=found.costs
-        )
+    def sweep(self, predictor: Predictor, prepared: PreparedGraph, model: BatchModels, *, split: bool) -> Sweep:
+        """Return what follows over batches; ``split`` adds the best split to each row."""
+        base, gpu = self.question.batch, self.question.gpu
+        own = base is not None and model.prepared_graphs.get(base) is prepared
+        known = {
+            question.batch: (question, plans)
+            for question, plans in self.asked
+            if question.batch is not None and (own or question.batch != base)
+        }
+        plan = partial(plan_all if split else session_plans, problems=predictor.problems)
+        return sweep_of(model, predictor, gpu, self.measured, known, plan)
 
 
-def _swept(
+def _alternative(looked_at: _LookedAt, swept: Sweep) -> Alternative:
+    """Return the same decision for a further GPU."""
+    question, plans = looked_at.asked[0]
+    assert question.gpu is not None
+    decided = decide(question, swept, plans)
+    return Alternative(device=question.gpu, plans=decided.plans, verdict=decided.verdict, costs=decided.costs)
+
+
+def _looked_at(
     predictor: Predictor,
     prepared: PreparedGraph,
     model: BatchModels,
-    decision_input: DecisionInput,
+    gpu: Device | None,
+    batch: int | None,
     measured: Mapping[int, Measured],
-) -> tuple[Sweep, tuple[tuple[DecisionInput, Plans], ...]]:
-    """Return the plans over batches, and the question with its plans at those requested, the report's first."""
-    plans, gpu, batch = plan_all(decision_input), decision_input.gpu, decision_input.batch
-    asked = [(decision_input, plans)]
-    for other in predictor.options.batches:
-        at_batch = model.prepared_graphs.get(other)
-        if other != batch and at_batch is not None:
-            question = predictor.decision_input(at_batch, gpu, other, measured.get(other), per_operator=False)
-            asked.append((question, plan_all(question, asked[0])))
-    same = batch is not None and model.prepared_graphs.get(batch) is prepared
-    known = {
-        question.batch: (question, found)
-        for question, found in asked
-        if question.batch is not None and (question is not decision_input or same)
+) -> _LookedAt:
+    graphs = {batch: prepared} | {
+        other: model.prepared_graphs[other]
+        for other in predictor.options.batches
+        if other != batch and other in model.prepared_graphs
     }
-    return sweep_of(model, predictor, gpu, measured, known), tuple(asked)
+    questions = [
+        predictor.decision_input(graph, gpu, at, measured.get(at or 0)) for at, graph in graphs.items()
+    ]
+    plans = [plan_all(question, predictor.problems) for question in questions]
+    if fails := questions[0].run_fails:  # then nothing is known at other batches either
+        questions = [replace(question, run_fails=fails) for question in questions]
+    return _LookedAt(asked=tuple(zip(questions, plans, strict=True)), measured=measured)
 
 
 def analysis_of(model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDecisions, cpu: Device) -> Analysis:

@@ -10,6 +10,7 @@ from typing import Literal
 from analyzer.decision import DecisionInput
 from analyzer.decision.choice import choose, plan_with_gpu
 from analyzer.decision.decision_input import HostBasis, HostedRun
+from analyzer.decision.placement_problem import Problems
 from analyzer.decision.plans import Plans, plan_all, session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device, Instance
@@ -75,13 +76,13 @@ class HostedRuns:
     CUDA session runs a part of it on the CPU.
     """
 
-    def __init__(self, question_on: Callable[[Host], DecisionInput], *, falls_back: bool) -> None:
-        self._question_on = question_on
+    def __init__(
+        self, question_on: Callable[[Host], DecisionInput], problems: Problems, *, falls_back: bool
+    ) -> None:
+        self._question_on, self._problems = question_on, problems
         self._falls_back = falls_back
         self._questions: dict[Hashable, DecisionInput] = {}
         self._plans: dict[tuple[Hashable, bool], Plans] = {}
-        # Units and edges are the same beside every processor.
-        self._similar: tuple[DecisionInput, Plans] | None = None
 
     def __call__(self, instance: Instance, plan: Literal["gpu", "hybrid"]) -> HostedRun | None:
         """A run of this plan, of ``hybrid`` of the better one; None where it has no room, or no session."""
@@ -93,10 +94,7 @@ class HostedRuns:
             self._questions[key] = self._question_on(host)
         question = self._questions[key]
         if (key, split) not in self._plans:
-            plans = (plan_all if split else session_plans)(question, self._similar)
-            self._plans[key, split] = plans
-            if plans.problem is not None:
-                self._similar = (question, plans)
+            self._plans[key, split] = (plan_all if split else session_plans)(question, self._problems)
         plans = self._plans[key, split]
         found = plans.gpu
         if found is not None and split:

@@ -70,7 +70,7 @@ class _Subject:
     ) -> DecisionInput:
         predictor = self.predictor.replaying() if replayed else self.predictor
         batch = batch or self.answer.batch
-        return predictor.decision_input(prepared, self.gpu, batch, None, per_operator=False)
+        return predictor.decision_input(prepared, self.gpu, batch, None)
 
     def parts(self, question: DecisionInput, plan: str = "") -> ErrorComponents | None:
         """What the time of a plan is made of; None where there is no such plan."""

@@ -243,13 +243,10 @@ class _Table:
         key = (prepared, precision, ran and self._measured is not None)
         if key not in self._planned:
             base = self._predictor
-            options = base.options.replace(precision=precision)
-            # The run's correction is of the machine: it holds for what any form of the model computes there.
-            alike = Predictor(options, base.cpu, base.correction, base.offers, elsewhere=base.elsewhere)
-            question = alike.decision_input(
-                prepared, self._gpu, self._batch, self._measured if ran else None, per_operator=False
-            )
-            self._planned[key] = (question, session_plans(question))
+            alike = base.alike(base.options.replace(precision=precision))
+            measured = self._measured if ran else None
+            question = alike.decision_input(prepared, self._gpu, self._batch, measured)
+            self._planned[key] = (question, session_plans(question, base.problems))
         return self._planned[key]
 
     def _row(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from analyzer.conversion import HALF
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import all_fits_gpu
 from analyzer.decision.pins import parse as parse_pin
+from analyzer.decision.placement_problem import Problems
 from analyzer.decision.plans import session_plans
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device, Instance
@@ -54,6 +55,7 @@ class Predictor:
         offers: Offers | None = None,
         *,
         elsewhere: float | None = None,
+        like: Predictor | None = None,
     ) -> None:
         self.options = options
         self.cpu = cpu
@@ -67,16 +69,19 @@ class Predictor:
         self.host = cpu if options.cpu is not None or options.fixed else None
         # What is the same beside every GPU, by the numbers that it follows from. Each value holds these too, as
         # an id is another's once its object is gone.
-        self._known: dict[tuple[object, ...], tuple[tuple[object, ...], Any]] = {}
+        self.known: dict[tuple[object, ...], tuple[tuple[object, ...], Any]] = like.known if like else {}
+        self.problems: Problems = like.problems if like else Problems()
+        self.sessions: prediction.Sessions = like.sessions if like else prediction.Sessions()
         self._beside: dict[tuple[Hashable, bool], Predictor] = {}
-        self._predict_cuda: Callable[..., prediction.GroupTimes] = prediction.predict_session
+        self._predict_cuda: Callable[..., prediction.GroupTimes] = self.sessions.predict
 
     def _once(self, make: Callable[[], _Made], *held: object, key: tuple[object, ...]) -> _Made:
-        """Return what is made of some objects, made once."""
-        full = (*key, *map(id, held))
-        if full not in self._known:
-            self._known[full] = (held, make())
-        made: _Made = self._known[full][1]
+        """Return what is made of some objects and this CPU, made once."""
+        held = self.cpu, *held
+        full = (*key, self.correction, self.elsewhere, self.options.threads, *map(id, held))
+        if full not in self.known:
+            self.known[full] = (held, make())
+        made: _Made = self.known[full][1]
         return made
 
     def decision_input(
@@ -85,34 +90,35 @@ class Predictor:
         gpu: Device | None,
         batch: int | None,
         measured: Measured | None,
-        *,
-        per_operator: bool = True,
     ) -> DecisionInput:
-        """Everything known about one prepared graph on one GPU.
+        """Everything known about one prepared graph on one GPU but its operators' times, which no plan needs.
 
-        ``measured`` is None for predictions alone. With ``per_operator`` each operator gets its share of its
-        group's time; plans need groups alone.
+        ``measured`` is None for predictions alone.
         """
         precision = decision_precision(self.options, prepared.graph, gpu)
         if measured is not None:
             prepared = self._as_measured(prepared, measured, with_gpu=gpu is not None)
         cpu_times = self._cpu_times(prepared, measured)
         cuda_times = self._cuda_times(prepared, gpu, precision, measured, cpu_times) if gpu else ()
-        times = cpu_times, cuda_times
-        by_group = self._input_by_group(prepared, gpu, batch, precision, times, measured)
-        if not per_operator:
-            return by_group
+        return self._question(prepared, gpu, batch, precision, (cpu_times, cuda_times), measured)
+
+    def with_operators(
+        self, question: DecisionInput, prepared: PreparedGraph, measured: Measured | None
+    ) -> DecisionInput:
+        """Return the question with each operator's share of its group's time."""
+        gpu, precision = question.gpu, question.precision
+        if measured is not None:
+            prepared = self._as_measured(prepared, measured, with_gpu=gpu is not None)
         return replace(
-            by_group,
-            about_form=tuple(forms.sentences(prepared, gpu=gpu is not None)),
-            cpu_shares=self._cpu_shares(prepared, cpu_times),
-            gpu_shares=prepared.shares("cuda", cuda_times, gpu, precision) if gpu else (),
+            question,
+            cpu_shares=self._cpu_shares(prepared, question.cpu_times),
+            gpu_shares=prepared.shares("cuda", question.cuda_times, gpu, precision) if gpu else (),
         )
 
     def gpu_has_room(self, prepared: PreparedGraph, gpu: Device, batch: int) -> bool:
         """Whether a GPU holds the whole model at a batch, for which nothing need be timed."""
         precision = decision_precision(self.options, prepared.graph, gpu)
-        return all_fits_gpu(self._input_by_group(prepared, gpu, batch, precision, ((), ()), None))
+        return all_fits_gpu(self._question(prepared, gpu, batch, precision, ((), ()), None))
 
     def _as_measured(self, prepared: PreparedGraph, measured: Measured, *, with_gpu: bool) -> PreparedGraph:
         """The graph with the groups that were measured in place of the predicted ones."""
@@ -125,7 +131,7 @@ class Predictor:
         make = partial(replace, prepared, **groups)
         return self._once(make, prepared, measured, key=("measured", with_gpu))
 
-    def _input_by_group(
+    def _question(
         self,
         prepared: PreparedGraph,
         gpu: Device | None,
@@ -136,6 +142,7 @@ class Predictor:
     ) -> DecisionInput:
         options, session, (cpu_times, cuda_times) = self.options, prepared.on_cpu, times
         cpu_groups, cuda_groups, seen = prepared.groups_on_cpu, prepared.cuda_groups, measured or Measured()
+        about = partial(forms.sentences, prepared, gpu=gpu is not None)
         return DecisionInput(
             graph=prepared.graph,
             table=prepared.table,
@@ -169,12 +176,14 @@ class Predictor:
             gpu_only=frozenset()
             if prepared.cpu_form or prepared.placement.lacks
             else prepared.placement.gpu_only,
+            about_form=self._once(lambda: tuple(about()), prepared, key=("form", gpu is None)),
             cpu_is_this_machine=options.cpu is None and not options.fixed,
             cpu_on=self._latency_on_instance(prepared, model_precision(session.graph), measured),
             gpu_on=None
             if gpu is None
             else HostedRuns(
                 partial(self._question_on_host, prepared, gpu, batch, times, measured),
+                self.problems,
                 falls_back=any(group.provider == "cpu" for group in cuda_groups),
             ),
         )
@@ -278,7 +287,7 @@ class Predictor:
         return self._once(make, work, key=("own", precision))
 
     def _uncorrected(self, work: prediction.Workload, precision: str) -> prediction.GroupTimes:
-        return prediction.predict_session(work, self.cpu, precision=precision, threads=self.options.threads)
+        return self.sessions.predict(work, self.cpu, precision=precision, threads=self.options.threads)
 
     def _cpu_shares(self, prepared: PreparedGraph, times: GroupEstimates) -> GroupEstimates:
         """Times of a CPU session's groups, split over the graph's operators."""
@@ -313,7 +322,7 @@ class Predictor:
         if measured is not None:
             prepared = self._as_measured(prepared, measured, with_gpu=False)
         work = prepared.on_cpu.cpu_work
-        there = prediction.predict_session(work, cpu, precision=precision)
+        there = self.sessions.predict(work, cpu, precision=precision)
         if measured is None or not (measured.cpu_latency or measured.cpu_times):
             # Of another batch than that which ran: what it showed of the model is true of this one too.
             return there.scaled(self.elsewhere).total()
@@ -342,14 +351,12 @@ class Predictor:
         if (host.key, ran) not in self._beside:
             # ``--threads`` belongs to the decision's CPU; a graph that ran here has factors of its own.
             options = self.options.replace(cpu=host.cpu.slug, threads=None)
-            own = Predictor(options, host.cpu, 1.0 if ran else self.elsewhere, self.offers)
+            own = Predictor(options, host.cpu, 1.0 if ran else self.elsewhere, self.offers, like=self)
             self._beside[host.key, ran] = own
         there = self._beside[host.key, ran]
         # The time of a launch that calibration measured is of the host that the GPU stands in.
         launches = {key: value for key, value in gpu.calibration.items() if key != _LAUNCH}
-        question = there.decision_input(
-            prepared, replace(gpu, calibration=launches), batch, None, per_operator=False
-        )
+        question = there.decision_input(prepared, replace(gpu, calibration=launches), batch, None)
         question = replace(question, gpu=gpu, gpu_on=None)
         if host.basis == "assumed":
             question = _of_an_assumed_cpu(question)
@@ -396,9 +403,14 @@ class Predictor:
         corrected = _corrected(question.cuda_times, own, seen, measured.cuda_latency)
         return replace(question, cuda_times=corrected)
 
+    def alike(self, options: Options) -> Predictor:
+        """Return a predictor of other options; the correction is the machine's, and holds for any form."""
+        here, elsewhere = self.correction, self.elsewhere
+        return Predictor(options, self.cpu, here, self.offers, elsewhere=elsewhere, like=self)
+
     def replaying(self) -> Predictor:
         """The same where kernels are launched as one CUDA graph, whose own launch is not in it."""
-        one = Predictor(self.options, self.cpu, self.correction, self.offers, elsewhere=self.elsewhere)
+        one: Predictor = self.alike(self.options)
         one._predict_cuda = partial(prediction.predict_arrays, replayed=True)
         return one
 
@@ -411,9 +423,11 @@ def _at_any_length(
     What was run had the longest sequences alone; what is predicted beside it is told for all lengths, and only
     times of the same lengths may be compared.
     """
+    if latency is None:
+        return None
     known = [(group, time.value) for group, time in zip(groups, times, strict=False) if time is not None]
     spent = sum(time_s for _, time_s in known)
-    if latency is None or not spent:
+    if not spent:
         return latency
     spared = 0.0
     for group, time_s in known:
@@ -520,16 +534,3 @@ _LEAST = 1e-3
 _Figure = TypeVar("_Figure", bound=Figure)
 _Made = TypeVar("_Made")
 _LAUNCH = "cuda.node"
-
-
-def decision_inputs_by_batch(
-    predictor: Predictor,
-    prepared_graphs: Mapping[int, PreparedGraph],
-    gpu: Device | None,
-    measured: Mapping[int, Measured],
-) -> dict[int, DecisionInput]:
-    """What the sweep is asked at each batch: groups alone, since it compares plans and shows no operators."""
-    return {
-        batch: predictor.decision_input(prepared, gpu, batch, measured.get(batch), per_operator=False)
-        for batch, prepared in prepared_graphs.items()
-    }

@@ -8,6 +8,7 @@ from analyzer.prediction.estimate import Estimate as Estimate
 from analyzer.prediction.layout_changes import LayoutCopies as LayoutCopies
 from analyzer.prediction.layout_changes import layout_copies as layout_copies
 from analyzer.prediction.predict import GroupTimes as GroupTimes
+from analyzer.prediction.predict import Sessions as Sessions
 from analyzer.prediction.predict import operator_shares as operator_shares
 from analyzer.prediction.predict import predict as predict
 from analyzer.prediction.predict import predict_arrays as predict_arrays

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +21,12 @@ from analyzer.prediction.features import BRANCH, CALLS, CONVS, LOOP, LOOP_WIDTH,
 from analyzer.prediction.gpu.ceilings import sheet as sheet_of
 from analyzer.prediction.gpu.constants import LAUNCH_WIDTH
 from analyzer.prediction.gpu.kernels import chosen_by_library, kernel_times, least_times, widths
-from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, REPLAY_S, Overheads, launch_of
+from analyzer.prediction.gpu.launch import CALL_S, HOST_WIDTH, PARTS, REPLAY_S, Overheads, launch_of
 from analyzer.prediction.layout_changes import LayoutCopies
 from analyzer.prediction.parameter_updates import UPDATE
 from analyzer.prediction.work_item import Kind, among
 from analyzer.prediction.workload import OperatorPieces, Workload, joined, whether, workload
+from analyzer.record.analysis import GpuOverhead
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "overhead")
 # An operator of which nothing is known: its launch and what it reads and writes, with a wide interval; what has
@@ -46,24 +48,25 @@ class GroupTimes(Times):
 
     def scaled(self, factor: float) -> GroupTimes:
         """Return the times of a multiple of the work."""
-        overheads = self.overheads.scaled(factor) if self.overheads else None
+        overheads = self.overheads.changed(lambda column: column * factor) if self.overheads else None
         return self.changed(lambda column: column * factor, overheads=overheads)
 
-    def only(self, groups: Bools) -> GroupTimes:
+    def only(self, groups: Bools | slice) -> GroupTimes:
         """Return the times of some of the groups."""
-        overheads = self.overheads.only(groups) if self.overheads else None
+        overheads = self.overheads.changed(lambda column: column[groups]) if self.overheads else None
         return self.changed(lambda column: column[groups], bound=self.bound[groups], overheads=overheads)
 
     def estimates(self) -> tuple[Estimate, ...]:
         """Return one estimate per group."""
-        parts = self.overheads.rows() if self.overheads else [None] * len(self.value)
-        columns = (self.value.tolist(), self.low.tolist(), self.high.tolist(), self.bound.tolist(), parts)
-        rows = list(zip(*columns, strict=True))
+        columns = (self.value, self.low, self.high, self.bound, *(self.overheads or ()))
+        rows = list(zip(*[column.tolist() for column in columns], strict=True))
+
+        def estimate(value: float, low: float, high: float, bound: int, *parts: float) -> Estimate:
+            overhead = GpuOverhead(**dict(zip(PARTS, parts, strict=True))) if parts else None
+            return Estimate(value=value, low=low, high=high, bound=BOUNDS[bound], overhead=overhead)
+
         # Groups of layers that are alike take the same time, and share an estimate.
-        made = {
-            row: Estimate(value=row[0], low=row[1], high=row[2], bound=BOUNDS[row[3]], overhead=row[4])
-            for row in set(rows)
-        }
+        made = {row: estimate(*row) for row in set(rows)}
         return tuple([made[row] for row in rows])
 
 
@@ -176,11 +179,19 @@ def predict_session(
     ``predict_arrays``.
     """
     times = predict_arrays(work, device, precision=precision, threads=threads, host=host)
+    needed = np.zeros(0) if device.kind == "cpu" else host_times(work, device, host)
+    return _in_session(times, needed, work, device, host)
+
+
+def _in_session(
+    times: GroupTimes, needed: Floats, work: Workload, device: Device, host: Device | None
+) -> GroupTimes:
+    """Add what a session takes besides its groups; ``needed`` are the seconds of a GPU's host for each."""
     if device.kind == "cpu":
         known, count = device.calibration, int(device.calibration.get("threads", 1))
         call = known.get(f"run.t{count}", known.get(f"call.t{count}", CPU_CALL_S))
         return _with_surplus(times, np.full(work.groups, call / max(1, work.groups)), work, HOST_WIDTH)
-    needed, width = host_times(work, device, host), launch_of(device, host).width
+    width = launch_of(device, host).width
     # What a run costs once, over the groups that launch something; nothing where none does.
     launching = (work.kernels > 0).astype(np.float64)
     run: Floats = launching * (CALL_S / max(1.0, float(launching.sum())))
@@ -312,12 +323,45 @@ def operator_shares(
 
 def stacked(models: Sequence[tuple[Workload, Sequence[int]]]) -> Workload:
     """One workload of several models, each with how many groups of the model each of its groups stands for."""
-    works = [work for work, _ in models]
-    return replace(
-        joined(works),
-        copies=np.concatenate([np.asarray(copies, dtype=np.float64) for _, copies in models]),
-        model=np.repeat(np.arange(len(works)), [work.groups for work in works]),
-    )
+    copies = np.concatenate([np.asarray(copies, dtype=np.float64) for _, copies in models])
+    return replace(_side_by_side([work for work, _ in models]), copies=copies)
+
+
+def _side_by_side(works: Sequence[Workload]) -> Workload:
+    models = np.repeat(np.arange(len(works)), [work.groups for work in works])
+    return replace(joined(works), model=models)
+
+
+class Sessions:
+    """Predicts one session after the other, those of a stack at once: NumPy's calls take longer than groups."""
+
+    def __init__(self) -> None:
+        self._stacks: dict[Workload, tuple[tuple[Workload, ...], Workload]] = {}
+        # By stack, of the last device.
+        self._last: dict[Workload, tuple[object, dict[Workload, GroupTimes]]] = {}
+
+    def stack(self, works: Iterable[Workload]) -> None:
+        """Take these for a stack: of a device that one of them is predicted for, the others will be too."""
+        works = tuple(works)
+        # A group alone is no session, and has an interval of its own.
+        if len(works) > 1 and all(work.groups > 1 for work in works) and works[0] not in self._stacks:
+            self._stacks |= dict.fromkeys(works, (works, _side_by_side(works)))
+
+    def predict(self, work: Workload, device: Device, **options: Any) -> GroupTimes:
+        """Return what ``predict_session`` does."""
+        if work not in self._stacks:
+            return predict_session(work, device, **options)
+        works, whole = self._stacks[work]
+        where, found = self._last.get(whole, (None, {}))
+        if where != (device, options):
+            times, host = predict_arrays(whole, device, **options), options.get("host")
+            needed = np.zeros(0) if device.kind == "cpu" else host_times(whole, device, host)
+            found, begin = {}, 0
+            for one in works:
+                groups = slice(begin, begin := begin + one.groups)
+                found[one] = _in_session(times.only(groups), needed[groups], one, device, host)
+            self._last[whole] = (device, options), found
+        return found[work]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

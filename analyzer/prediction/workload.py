@@ -95,6 +95,9 @@ class Workload:
         if self.model is None:
             return np.full(len(each), counted.sum())
         model = self.model[self.group]
+        if self.copies is None:  # sessions, each summed up as it is by itself
+            parts = np.split(counted, np.flatnonzero(np.diff(model)) + 1)
+            return np.concatenate([np.full(len(part), part.sum()) for part in parts])
         return np.asarray(np.bincount(model, weights=counted), dtype=np.float64)[model]
 
     def only(self, groups: Bools) -> Workload:

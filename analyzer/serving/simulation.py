@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analyzer.arrays import Bools, Floats, Ints
+from analyzer.arrays import Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
 from analyzer.serving.arrivals import POISSON, Arrivals
@@ -49,7 +49,6 @@ class FormedBatches:
     All are ``[batches]``.
     """
 
-    lane: Ints
     sizes: Ints
     starts: Floats
     ends: Floats
@@ -57,68 +56,57 @@ class FormedBatches:
 
 def form_batches(lanes: Lanes) -> FormedBatches:
     """Serves every request."""
+    if lanes.max_batch.max() == 1:
+        return _singly(lanes)
     formed: list[tuple[Ints, Ints, Floats, Floats]] = []
-    last = np.cumsum(lanes.counts)
-    at = last - lanes.counts  # each lane's oldest waiting request
-    timeline = _Timeline(lanes.arrivals, at, last)
+    ends_at = np.cumsum(lanes.counts)
+    at = ends_at - lanes.counts  # each lane's oldest waiting request
+    # All lanes' arrivals on one line, a lane's behind those of the lane before: one search finds in all.
+    whole = lanes.arrivals[ends_at - 1]
+    behind = np.cumsum(whole + 1.0) - (whole + 1.0)
+    line = lanes.arrivals + np.repeat(behind, lanes.counts)
+    arrivals = np.append(lanes.arrivals, np.inf)  # the last lane's, too, has a next one
     lane, free = np.arange(len(at)), lanes.free.copy()
     while len(lane):
-        at, free = _steps_of(lane, at, free, lanes, last[lane], timeline, formed)
-        left = at < last[lane]
-        lane, at, free = lane[left], at[left], free[left]
+        columns = ends_at, whole, behind, lanes.curve, lanes.max_batch, lanes.max_delay
+        last, until, offset, curve, most, delay = (column[lane] for column in columns)
+        delayed, rows = bool(delay.any()), np.arange(len(lane))
+        while len(lane) - np.count_nonzero(left := last - at) <= _DONE * (len(lane) - 1):
+            server = (rows, free.argmin(axis=1)) if free.shape[1] > 1 else (slice(None), 0)
+            start = np.maximum(free[server], oldest := arrivals[at])
+            if delayed:
+                full_at = np.where(most <= left, arrivals[np.minimum(at + most, last) - 1], np.inf)
+                start = np.maximum(start, np.minimum(full_at, oldest + delay))
+            # Its own oldest request is in it, however the two additions of an offset were rounded.
+            came = line.searchsorted(np.minimum(start, until) + offset, side="right")
+            size = np.minimum(np.minimum(np.maximum(came - at, 1), most), left)  # 0 where a lane is done
+            free[server] = end = start + lanes.times[curve, size]
+            formed.append((lane, size, start, end))
+            at = at + size
+        lane, at, free = lane[left > 0], at[left > 0], free[left > 0]
     lane, sizes, starts, ends = (np.concatenate(column) for column in zip(*formed, strict=True))
     # Stable: a lane's batches stay in their order. What a lane that was done did is left out.
     order = np.argsort(np.where(sizes > 0, lane, np.iinfo(np.int64).max), kind="stable")
     order = order[: int(np.count_nonzero(sizes))]
-    return FormedBatches(lane=lane[order], sizes=sizes[order], starts=starts[order], ends=ends[order])
+    return FormedBatches(sizes=sizes[order], starts=starts[order], ends=ends[order])
 
 
-def _steps_of(
-    lane: Ints,
-    at: Ints,
-    free: Floats,
-    lanes: Lanes,
-    last: Ints,
-    timeline: _Timeline,
-    formed: list[tuple[Ints, Ints, Floats, Floats]],
-) -> tuple[Ints, Floats]:
-    """Forms batches until a share of the lanes is done."""
-    curve, most, delay = lanes.curve[lane], lanes.max_batch[lane], lanes.max_delay[lane]
-    delayed, several = bool(delay.any()), free.shape[1] > 1
-    arrivals, end_of_all = lanes.arrivals, len(lanes.arrivals) - 1
-    rows = np.arange(len(lane))
-    while np.count_nonzero(at >= last) <= _DONE * (len(lane) - 1):
-        server = free.argmin(axis=1) if several else 0
-        earliest = free[rows, server]
-        oldest = arrivals[np.minimum(at, end_of_all)]
-        if delayed:
-            full = at + most - 1
-            full_at = np.where(full < last, arrivals[np.minimum(full, end_of_all)], np.inf)
-            start = np.maximum(earliest, np.minimum(full_at, oldest + delay))
-        else:
-            start = np.maximum(earliest, oldest)
-        # Its own oldest request is in it, however the two additions of an offset were rounded.
-        size = np.maximum(timeline.arrived(lane, start) - at, 1)
-        size = np.minimum(np.minimum(size, most), last - at)  # 0 where a lane is done
-        end = start + lanes.times[curve, size]
-        free[rows, server] = end
-        formed.append((lane, size, start, end))
-        at = at + size
-    return at, free
+def _singly(lanes: Lanes) -> FormedBatches:
+    """Serve requests one by one, of which a lane's all take as long.
 
-
-class _Timeline:
-    """All lanes' arrivals on one line, a lane's behind those of the lane before: one search finds in all."""
-
-    def __init__(self, arrivals: Floats, first: Ints, last: Ints) -> None:
-        self.end = arrivals[last - 1]
-        spans = self.end + 1.0
-        self.offset = np.cumsum(spans) - spans
-        self.line = arrivals + np.repeat(self.offset, last - first)
-
-    def arrived(self, lane: Ints, at: Floats) -> Ints:
-        """How many requests had arrived at a time, those of the lanes before with them."""
-        return self.line.searchsorted(np.minimum(at, self.end[lane]) + self.offset[lane], side="right")
+    They leave in the order in which they came: each begins when it has come and the one has left that came as
+    many before it as there are servers (Lindley's recursion, of each server's turns by itself).
+    """
+    starts, services = [], lanes.times[lanes.curve, 1]
+    streams = np.split(lanes.arrivals, np.cumsum(lanes.counts)[:-1])
+    for arrivals, service_s, free in zip(streams, services.tolist(), lanes.free, strict=True):
+        servers = int(np.isfinite(free).sum())
+        before = np.arange(-(-len(arrivals) // servers))[:, None] * service_s
+        ahead = np.resize(arrivals, (len(before), servers)) - before
+        ahead[0] = np.maximum(ahead[0], np.sort(free)[:servers])
+        starts.append((np.maximum.accumulate(ahead) + before).ravel()[: len(arrivals)])
+    begun, one_each = np.concatenate(starts), np.ones(len(lanes.arrivals), dtype=np.int64)
+    return FormedBatches(sizes=one_each, starts=begun, ends=begun + np.repeat(services, lanes.counts))
 
 
 # Requests that come while a batch is served and waited for, of which hardly one meets another.
@@ -190,6 +178,17 @@ class Scenario:
     left_out: int
     arrivals: Arrivals = POISSON
 
+    def in_units(self) -> tuple[Hashable, Scenario]:
+        """Return what tells it from others, and the same with one second for a full batch."""
+        queue = self.queue
+        if self.arrivals is not POISSON:
+            return self, self
+        # Digits that a division by the unit leaves.
+        rate = float(f"{self.rate_per_s / queue.capacity_per_s:.15g}") * queue.capacity
+        alike = replace(self, queue=replace(queue, unit_s=1.0), rate_per_s=rate)
+        form = queue.times.tobytes(), queue.servers, queue.max_delay, rate
+        return (*form, self.lanes, self.requests, self.left_out), alike
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Served:
@@ -209,6 +208,12 @@ class Served:
     mean_s: float
     mean_batch: float
     utilisation: float
+
+    def of(self, scenario: Scenario) -> Served:
+        """Return the same of a scenario whose queue has another unit of time."""
+        times = scenario.queue.unit_s / self.scenario.queue.unit_s
+        latencies_s = self.latencies_s * times
+        return replace(self, scenario=scenario, latencies_s=latencies_s, mean_s=self.mean_s * times)
 
     def latency_s(self, percentile: float | None) -> float:
         """A percentile of the latency; with None its mean. Infinite where the queue grows without end."""
@@ -238,8 +243,15 @@ class Served:
 
 
 def simulated(scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Served]:
-    """Many queues at once, which takes little more than one."""
-    return [served for some in _portions(scenarios) for served in _simulated(some, seed)]
+    """Simulate many queues at once, and alike ones once."""
+    forms, in_units = zip(*[one.in_units() for one in scenarios], strict=True) if scenarios else ((), ())
+    distinct = dict(zip(forms, in_units, strict=True))
+    served: dict[Hashable, Served] = {}
+    for singly in (True, False):
+        alike = {form: one for form, one in distinct.items() if (one.queue.max_batch == 1) is singly}
+        found = (served for some in _portions([*alike.values()]) for served in _simulated(some, seed))
+        served |= zip(alike, found, strict=True)
+    return [served[form].of(one) for form, one in zip(forms, scenarios, strict=True)]
 
 
 def _portions(scenarios: Sequence[Scenario]) -> Iterator[Sequence[Scenario]]:
@@ -291,23 +303,16 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
     counted_from = begins + np.array([part.counted_from for of_one in parts for part in of_one])
     counted_to = begins + np.array([part.counted_to for of_one in parts for part in of_one])
     # Batches of the requests that count: those whose first request does.
-    first = np.cumsum(batches.sizes) - batches.sizes
-    counting = (first >= counted_from[batches.lane]) & (first < counted_to[batches.lane])
+    served_before = np.concatenate(([0], np.cumsum(batches.sizes)))
+    from_batch, to_batch = (np.searchsorted(served_before, counted) for counted in (counted_from, counted_to))
+    formed, last = to_batch - from_batch, np.maximum(to_batch - 1, from_batch)
+    starts, lasted = np.append(batches.starts, 0.0), np.append(batches.ends - batches.starts, 0.0)
+    busy = np.add.reduceat(lasted, np.stack((from_batch, to_batch), axis=1).ravel())[::2] * (formed > 0)
+    sizes = served_before[to_batch] - served_before[from_batch]
     # From the start of a lane's first batch to that of its last, which is left out: a single server is busy
     # in that time for no longer than it lasts.
-    followed = counting.copy()
-    followed[:-1] &= counting[1:] & (batches.lane[1:] == batches.lane[:-1])
-    followed[-1] = False
-    span = np.concatenate((np.diff(batches.starts), [0.0]))
-    lasted = batches.ends - batches.starts
-
-    def of_lanes(values: Floats | Ints, of: Bools) -> Floats:
-        found = np.bincount(batches.lane[of], weights=values[of], minlength=len(begins))
-        return np.asarray(found, dtype=np.float64)
-
-    busy, sizes = of_lanes(lasted, counting), of_lanes(batches.sizes, counting)
-    formed = of_lanes(np.ones(len(lasted)), counting)
-    spans, busy_then, served_then = (of_lanes(values, followed) for values in (span, lasted, batches.sizes))
+    spans, served_then = (each[last] - each[from_batch] for each in (starts, served_before))
+    busy_then = busy - lasted[last] * (formed > 0)
     result, row = [], 0
     for scenario, of_one in zip(scenarios, parts, strict=True):
         rows = slice(row, row + len(of_one))

@@ -9,7 +9,7 @@ import pytest
 from analyzer.decision import decide
 from analyzer.decision.decision_input import Decision, DecisionInput
 from analyzer.decision.error_components import of_measured_run, ratio, summed
-from analyzer.decision.placement_problem import placement_problem, resized, same_units
+from analyzer.decision.placement_problem import Problems, placement_problem
 from analyzer.decision.plans import plan_all
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
@@ -291,9 +291,10 @@ def test_a_question_in_another_precision_keeps_units_and_has_the_sizes_that_it_h
         cuda_groups=[(0,), (1,), (2, 3)],
     )
     half = replace(question, precision="fp16")
-    known = placement_problem(question)
-    assert same_units(question, half)
-    assert resized(known, half) == placement_problem(half) != known
+    problems = Problems()
+    known = problems.of(question)
+    assert problems.of(half) == placement_problem(half) != known
+    assert problems.of(half).edges is known.edges
 
 
 def test_a_question_at_another_batch_keeps_units_and_has_the_sizes_that_it_has_by_itself(
@@ -319,12 +320,15 @@ def test_a_question_at_another_batch_keeps_units_and_has_the_sizes_that_it_has_b
     graph = question.graph
     sizes = {"inputs": tuple(map(larger, graph.inputs)), "outputs": tuple(map(larger, graph.outputs))}
     at_batch_8 = replace(question, graph=replace(graph, nodes=nodes, **sizes))
-    assert same_units(question, at_batch_8)
-    assert resized(placement_problem(question), at_batch_8) == placement_problem(at_batch_8)
-    assert placement_problem(at_batch_8) != placement_problem(question)
+    problems = Problems()
+    known, larger_one = problems.of(question), problems.of(at_batch_8)
+    assert larger_one == placement_problem(at_batch_8) != known
+    assert larger_one.edges is known.edges
     # One more constant, and it is another problem.
     folded = replace(nodes[3], outputs=tuple(replace(tensor, constant=True) for tensor in nodes[3].outputs))
-    assert not same_units(question, replace(at_batch_8, graph=replace(graph, nodes=(*nodes[:3], folded))))
+    other = replace(at_batch_8, graph=replace(graph, nodes=(*nodes[:3], folded)))
+    assert problems.of(other) == placement_problem(other)
+    assert problems.of(other).edges is not known.edges
 
 
 def test_what_a_measured_run_shares_with_the_gpu_plan_cancels_whatever_the_operators_intervals_say(

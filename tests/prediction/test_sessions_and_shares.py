@@ -65,6 +65,17 @@ def test_a_faster_host_launches_faster() -> None:
     assert desktop < unnamed.value < old
 
 
+@pytest.mark.parametrize("device", ["l4", "epyc-9654"])
+def test_sessions_of_a_stack_take_what_each_takes_by_itself(device: str) -> None:
+    """Small sessions wait for the host, large ones do not; weights of one are no others' of the next."""
+    works = [made.work(layers(5)), made.work(chain(10, 20_000_000)), made.work(layers(40))]
+    sessions, where = prediction.Sessions(), catalogue.device(device)
+    sessions.stack(works)
+    for work in reversed(works):
+        alone = prediction.predict_session(work, where, precision="fp32").estimates()
+        assert sessions.predict(work, where, precision="fp32").estimates() == alone
+
+
 def test_a_cuda_graph_is_replayed_at_once() -> None:
     """Chains of one operator on an H200: 300 nodes in a graph take 1.4 to 2 us each, two 5 to 5.6."""
     card = catalogue.device("h200")

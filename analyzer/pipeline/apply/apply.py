@@ -157,9 +157,7 @@ def applied(
     options, batch = basis.predictor.options, analysis.model.batch
     if options.precision is not None and options.precision != analysis.model.precision:
         raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
-    asked = basis.predictor.decision_input(
-        basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0), per_operator=False
-    )
+    asked = basis.predictor.decision_input(basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0))
     plan = _plan_of(request, analysis, pinned=bool(asked.pins))
     _foresee(loaded, asked.graph)
     with folder_to_be(request.folder) as aside:

@@ -76,7 +76,7 @@ def _sessions(
     on_gpu: Sequence[bool],
 ) -> Iterator[ToldSession]:
     """Ways to tell a session one split: annotations on all that the CPU runs, or on what CUDA would take."""
-    capable = problem.gpu_capable_units()
+    capable = problem.gpu_capable_units
     if plans.gpu is not None and list(on_gpu) == list(capable) and question.placement is not None:
         # What CUDA's session does by itself needs no word.
         yield ToldSession(plan=replace(plans.gpu, name="hybrid"), placement=question.placement)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from analyzer.decision import DecisionInput
-from analyzer.decision.plans import Plans, plan_all
+from analyzer.decision.plans import plan_all
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, QueueLoad
@@ -58,7 +58,9 @@ class InferenceService:
     def offers(self, gpus: Sequence[str] | None, cpus: Sequence[str]) -> Iterator[InstanceOffer]:
         """Yield instances with these GPUs, then those without an accelerator."""
         basis = self._basis
-        predictor = basis.predictor
+        predictor, graphs = basis.predictor, _graphs(basis).values()
+        predictor.sessions.stack(prepared.cuda_work for prepared in graphs)
+        predictor.sessions.stack(prepared.on_cpu.cpu_work for prepared in graphs)
         # No limit that is reported is kept by a batch that takes longer.
         longest_s = LOOSEST_LIMIT * self._demand.limit_s
         for gpu in gpus_asked(predictor.instances, basis.gpu, gpus):
@@ -151,17 +153,13 @@ class _GpuRuns:
         measured = {
             batch: at_batch if same else at_batch.cpu_alone for batch, at_batch in basis.measured.items()
         }
-        similar: tuple[DecisionInput, Plans] | None = None
         runs, graphs = False, sorted(_graphs(basis).items())
         for batch, prepared in graphs:
-            question = basis.predictor.decision_input(
-                prepared, gpu, batch, measured.get(batch), per_operator=False
-            )
+            question = basis.predictor.decision_input(prepared, gpu, batch, measured.get(batch))
             if question.fails:
                 self._problem = _no_answer(question)
                 return
-            plans = plan_all(question, similar)
-            similar = similar or (question, plans)
+            plans = plan_all(question, basis.predictor.problems)
             on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
             runs = runs or bool(on_gpu)
             able = [plan for plan in on_gpu if plan.fits and plan.latency.value > 0]
@@ -205,7 +203,7 @@ def _cpu_offers(basis: AnalysisBasis, cpus: Sequence[str], longest_s: float) -> 
     """Every instance without an accelerator whose CPU the catalogue has; ``cpus`` are slugs, empty for all."""
     predicted = _CpuTimes(basis, longest_s)
     measured = next((run for run in basis.measured.values() if run.fails), None)
-    question = basis.predictor.decision_input(basis.prepared, None, None, measured, per_operator=False)
+    question = basis.predictor.decision_input(basis.prepared, None, None, measured)
     fails = _no_answer(question)
     for instance, cpu in rented_cpus(basis.predictor.instances, cpus):
         copies = () if fails else tuple(predicted.ways(instance))

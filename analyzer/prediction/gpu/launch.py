@@ -12,12 +12,12 @@ The last two are ``host_s``: a CUDA graph, replayed, has neither, but one fixed 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 
-from analyzer.arrays import Bools, Floats
+from analyzer.arrays import Floats
 from analyzer.devices.device import Device
 from analyzer.prediction.reference_core import single_core_speed
-from analyzer.record.analysis import GpuOverhead
 
 # Floor and gap together are 1.83 us: the least that products in bf16 take inside CUDA graphs on L40S, RTX PRO
 # 6000, GB200 and B300, fitted with them (``benchmarks/fit_kernels.py``). Operators that do next to
@@ -128,19 +128,13 @@ class Overheads:
         """The time of launches: the surplus is the host's, and the cost of layouts is kernels' time."""
         return self.floor_s + self.gap_s + self.host_s
 
-    def scaled(self, factor: float) -> Overheads:
-        """Of a multiple of the work."""
-        return Overheads(**{name: values * factor for name, values in self._columns().items()})
+    def __iter__(self) -> Iterator[Floats]:
+        """Yield the columns of ``PARTS``."""
+        return (getattr(self, name) for name in PARTS)
 
-    def only(self, groups: Bools) -> Overheads:
-        """Of some of the groups."""
-        return Overheads(**{name: values[groups] for name, values in self._columns().items()})
+    def changed(self, change: Callable[[Floats], Floats]) -> Overheads:
+        """Return all columns changed alike."""
+        return Overheads(**dict(zip(PARTS, map(change, self), strict=True)))
 
-    def rows(self) -> list[GpuOverhead]:
-        """One a group."""
-        columns = self._columns()
-        each = zip(*(values.tolist() for values in columns.values()), strict=True)
-        return [GpuOverhead(**dict(zip(columns, row, strict=True))) for row in each]
 
-    def _columns(self) -> dict[str, Floats]:
-        return {part.name: getattr(self, part.name) for part in fields(self)}
+PARTS = tuple(part.name for part in fields(Overheads))

@@ -91,9 +91,7 @@ class Bench:
         )
         prepared = prepare(loaded.graph(), release=self.basis.predictor.options.onnxruntime or "")
         # Nothing measured: of the model before a fix and behind it the same is known.
-        asked = self.basis.predictor.decision_input(
-            prepared, self.basis.gpu, before.batch, None, per_operator=False
-        )
+        asked = self.basis.predictor.decision_input(prepared, self.basis.gpu, before.batch, None)
         found = tuple(plan_all(asked))
         counted = [plan for plan in found if plan.name in self.plans]
         plan = min(counted or found, key=lambda each: each.latency.value)
