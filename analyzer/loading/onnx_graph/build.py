@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
 from analyzer.graph import DEFAULT_DOMAIN, NO_ATTRIBUTES, Graph, Node, Shape, SizeOrigin, Tensor, names_read
-from analyzer.loading.onnx_graph.construction import renumbered
 from analyzer.loading.onnx_graph.evaluation import Evaluation, node_proto
 from analyzer.loading.onnx_graph.fitting_sizes import SizeSearch, require_fitting
 from analyzer.loading.onnx_graph.node_validity import schema_problems
@@ -179,7 +178,7 @@ def prune(graph: Graph) -> Graph:
     return dataclasses.replace(
         graph,
         nodes=tuple(
-            node if node.index == index else renumbered(node, index)
+            node if node.index == index else dataclasses.replace(node, index=index)
             for index, node in enumerate(reversed(nodes))
         ),
         initializers=(*(tensor for tensor in graph.initializers if tensor.name in needed), *reversed(used)),

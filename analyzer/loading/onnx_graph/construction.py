@@ -1,9 +1,4 @@
-"""Loading: Tensors and Nodes made without the frozen dataclasses' own ``__init__``, and a Graph as bytes.
-
-That one sets each field through ``object.__setattr__``, which takes longer than all else about a node. Here a
-draft with the same slots is filled and then becomes the real class; the result is the same in every way, which
-tests/loading/test_made_values.py holds. No other module changes an object's class at run time but
-costs/cost.py, for costs; benchmarks/counting.py measures what both are for.
+"""Loading: where an operator comes from, and a Graph as bytes.
 
 A Graph is handed from the process that reads a file to the one that analyses it. MessagePack and no pickle:
 what comes out of a process that has met a stranger's file is data, whatever became of that process. A tensor is
@@ -23,87 +18,12 @@ from analyzer.errors import GraphError
 from analyzer.graph import DTYPES_BY_NUMBER, NO_ATTRIBUTES, DType, Graph, Node, Source, Tensor, Trips
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     import onnx
-
-    from analyzer.graph import DType, Graph, Shape, Trips
 
     Array = np.ndarray[Any, Any]
     Plain = Any
     """What MessagePack has: numbers, texts, bytes, None, lists and maps of them."""
-
-
-# CPython lets an object change its class where both have the same slots in the same order and no __dict__: a
-# field that the dataclass gains is a slot of the draft too, and left unset raises AttributeError at its first
-# use.
-class _TensorDraft:
-    __slots__ = Tensor.__slots__
-
-
-class _NodeDraft:
-    __slots__ = Node.__slots__
-
-
-_NODE_FIELDS = tuple(Node.__slots__)
-
-
-def make_tensor(
-    name: str,
-    shape: Shape,
-    dtype: DType,
-    constant: bool = False,
-    initializer: bool = False,
-    value: np.ndarray[Any, Any] | None = None,
-) -> Tensor:
-    """``Tensor(...)``."""
-    new: Any = _TensorDraft()
-    new.name = name
-    new.shape = shape
-    new.dtype = dtype
-    new.constant = constant
-    new.initializer = initializer
-    new.value = value
-    new.__class__ = Tensor
-    return new  # type: ignore[no-any-return]  # a Tensor since the line above
-
-
-def make_node(
-    index: int,
-    name: str,
-    operator: tuple[str, str, int],
-    inputs: tuple[Tensor | None, ...],
-    outputs: tuple[Tensor | None, ...],
-    attributes: Mapping[str, Any],
-    graphs: Mapping[str, Graph],
-    origin: NodeOrigin,
-    trips: Trips | None = None,
-) -> Node:
-    """``Node(...)``; ``operator`` is its type, domain and version."""
-    new: Any = _NodeDraft()
-    new.index = index
-    new.name = name
-    new.op_type, new.domain, new.version = operator
-    new.inputs = inputs
-    new.outputs = outputs
-    new.attributes = attributes
-    new.graphs = graphs
-    new.module, new.module_class, new.source, new.phase = origin
-    new.steps = None
-    new.trips = trips
-    new.__class__ = Node
-    return new  # type: ignore[no-any-return]  # a Node since the line above
-
-
-def renumbered(node: Node, index: int) -> Node:
-    """Return the same node at another position."""
-    new: Any = _NodeDraft()
-    for name in _NODE_FIELDS:
-        setattr(new, name, getattr(node, name))
-    new.index = index
-    new.__class__ = Node
-    return new  # type: ignore[no-any-return]  # a Node since the line above
 
 
 # Where an operator comes from, as the exporter wrote it beside the node.
@@ -261,7 +181,14 @@ class _TensorTable:
 def _tensor(row: Sequence[Plain]) -> Tensor | None:
     name, shape, kind, constant, initializer, value = row
     dtype = DTYPES_BY_NUMBER[kind] if isinstance(kind, int) else DType(name=kind[0], bits=kind[1], onnx=kind[2])
-    return make_tensor(name, None if shape is None else tuple(shape), dtype, constant, initializer, value)
+    return Tensor(
+        name=name,
+        shape=None if shape is None else tuple(shape),
+        dtype=dtype,
+        constant=constant,
+        initializer=initializer,
+        value=value,
+    )
 
 
 def _graph(described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Graph:
@@ -287,18 +214,25 @@ def _present(numbers: Sequence[int], tensors: Sequence[Tensor | None]) -> tuple[
 def _node(index: int, described: Sequence[Plain], tensors: Sequence[Tensor | None]) -> Node:
     name, operator, reads, writes, attributes, graphs, (module, module_class, source, phase), trips = described
     op_type, domain, version = operator
-    return make_node(
-        index,
-        name,
-        (op_type, domain, version),
-        tuple([tensors[number] for number in reads]),
-        tuple([tensors[number] for number in writes]),
-        {name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()}
+    return Node(
+        index=index,
+        name=name,
+        op_type=op_type,
+        domain=domain,
+        version=version,
+        inputs=tuple([tensors[number] for number in reads]),
+        outputs=tuple([tensors[number] for number in writes]),
+        attributes={
+            name: tuple(value) if isinstance(value, list) else value for name, value in attributes.items()
+        }
         if attributes
         else NO_ATTRIBUTES,
-        {key: _graph(graph, tensors) for key, graph in graphs.items()} if graphs else NO_ATTRIBUTES,
-        (module, module_class, source and Source(file=source[0], line=source[1], code=source[2]), phase),
-        None if trips is None else Trips(count=trips[0], exact=trips[1]),
+        graphs={key: _graph(graph, tensors) for key, graph in graphs.items()} if graphs else NO_ATTRIBUTES,
+        module=module,
+        module_class=module_class,
+        source=source and Source(file=source[0], line=source[1], code=source[2]),
+        phase=phase,
+        trips=None if trips is None else Trips(count=trips[0], exact=trips[1]),
     )
 
 

@@ -16,7 +16,7 @@ from analyzer.graph import (
     Node,
     Tensor,
 )
-from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, make_node, make_tensor, origin
+from analyzer.loading.onnx_graph.construction import NodeOrigin, origin
 from analyzer.loading.onnx_graph.evaluation import (
     SHAPE_OPERATORS,
     Evaluation,
@@ -40,11 +40,11 @@ from analyzer.loading.shape_inference.protobuf_values import (
     GRAPH_KINDS,
     LONGEST,
     UNKNOWN_TYPE,
-    Attributes,
     Type,
     attribute_value,
     checked,
     declared_type,
+    plain_attributes,
     tensor_value,
 )
 from analyzer.operators import CLASSICAL_DOMAIN, NEVER_FOLDED
@@ -211,30 +211,39 @@ class Scope:
                 # all names.
                 inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
                 # A domain that the file does not import has version 1, as ONNX Runtime's own domains have.
-                operator = (op_type, domain, opsets.get(domain, 1))
+                version = opsets.get(domain, 1)
                 for place, tensor in enumerate(inputs):
                     if tensor is not None and tensor.dtype.name == "string":
-                        check_strings(node, operator, place)
+                        check_strings(node, (op_type, domain, version), place)
                 stored = node.attribute
-                attributes = Attributes(stored) if stored else NO_ATTRIBUTES
+                attributes = plain_attributes(stored) if stored else NO_ATTRIBUTES
                 graphs: Mapping[str, Graph] = NO_ATTRIBUTES
                 if (op_type in onnx_inference.WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
                     graphs = self._graphs(node, inferred.node[index], inputs, attributes)
-                number, trips = len(nodes), None
-                name = name or f"{op_type}_{number}"
+                module, module_class, source, phase = origins[index]
+                made = Node(
+                    index=len(nodes),
+                    name=name or f"{op_type}_{len(nodes)}",
+                    op_type=op_type,
+                    domain=domain,
+                    version=version,
+                    inputs=inputs,
+                    attributes=attributes,
+                    graphs=graphs,
+                    module=module,
+                    module_class=module_class,
+                    source=source,
+                    phase=phase,
+                )
                 outputs = None if graphs else self._ordinary_output(op_type, domain, inputs, writes)
                 if outputs is None:
-                    called = make_node(number, name, operator, inputs, (), attributes, graphs, NOWHERE)
                     if graphs and self.outer is None:  # what is inside is looked at with what it stands in
-                        called = with_trips(called, self._late)
-                    graphs, trips = called.graphs, called.trips
-                    outputs = self._outputs(node, called)
-                origin_of_node = origins[index]
-                nodes.append(
-                    make_node(
-                        number, name, operator, inputs, outputs, attributes, graphs, origin_of_node, trips
-                    )
-                )
+                        made = with_trips(made, self._late)
+                    outputs = self._outputs(node, made)
+                object.__setattr__(
+                    made, "outputs", outputs
+                )  # a second Node would take 5 us; no reader has this one
+                nodes.append(made)
         except GraphError as error:
             if error.node < 0 and self.outer is None:
                 error.node, error.wanted = len(nodes), known_sizes(inputs)
@@ -269,7 +278,7 @@ class Scope:
             if domain != DEFAULT_DOMAIN or op_type in NEVER_FOLDED or not inputs or not is_large(kind):
                 return None
             constant = True
-        tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant)
+        tensor = self.tensors[name] = Tensor(name=name, shape=kind[1], dtype=kind[0], constant=constant)
         return (tensor,)
 
     def find(self, name: str) -> Tensor | None:
@@ -291,13 +300,13 @@ class Scope:
 
     def _initializer(self, name: str, stored: onnx.TensorProto | None, dims: Sequence[int], dtype: int) -> None:
         shape = tuple(dims[:])
-        tensor = make_tensor(
-            name,
-            checked(shape, name),
-            DTYPES_BY_NUMBER.get(dtype, UNDEFINED),
-            True,
-            True,
-            None if stored is None else tensor_value(stored, shape=shape),
+        tensor = Tensor(
+            name=name,
+            shape=checked(shape, name),
+            dtype=DTYPES_BY_NUMBER.get(dtype, UNDEFINED),
+            constant=True,
+            initializer=True,
+            value=None if stored is None else tensor_value(stored, shape=shape),
         )
         self.budget.take(tensor.value)
         if tensor.value is None and stored is not None and dtype in _INTEGERS and len(shape) == 1:
@@ -369,7 +378,9 @@ class Scope:
                 kind = types.get(name) or UNKNOWN_TYPE
                 # The inferred shape may still be open.
                 kind = (kind[0] if kind[0].onnx else dtype_of(value), value.shape)
-            tensor = self.tensors[name] = make_tensor(name, kind[1], kind[0], constant, False, value)
+            tensor = self.tensors[name] = Tensor(
+                name=name, shape=kind[1], dtype=kind[0], constant=constant, value=value
+            )
             outputs.append(tensor)
         return tuple(outputs)
 

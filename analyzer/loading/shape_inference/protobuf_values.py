@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
@@ -65,53 +65,9 @@ def attribute_value(proto: onnx.AttributeProto) -> Any:
     return None if reader is None else reader(proto)
 
 
-class Attributes(Mapping[str, Any]):
-    """A node's attributes as plain Python values, made when first asked for: most nodes are never asked.
-
-    Args:
-        protos: The attributes as stored; those that hold subgraphs are left out.
-    """
-
-    __slots__ = ("_protos", "_values")
-
-    def __init__(self, protos: Iterable[onnx.AttributeProto]) -> None:
-        self._protos = protos
-        self._values: dict[str, Any] | None = None
-
-    def _all(self) -> dict[str, Any]:
-        if self._values is None:
-            values: dict[str, Any] = {}
-            self._values = values
-            # Integers, the commonest (strides, pads, axes, keepdims), without a call each.
-            for proto in self._protos:
-                kind = proto.type
-                if kind == _INTS:
-                    values[proto.name] = tuple(proto.ints[:])
-                elif kind == _INT:
-                    values[proto.name] = proto.i
-                elif kind not in GRAPH_KINDS:
-                    values[proto.name] = attribute_value(proto)
-        return self._values
-
-    def __getitem__(self, name: str) -> Any:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of an attribute, or the default where it is absent."""
-        return self._all().get(name, default)
-
-    def __repr__(self) -> str:
-        return repr(self._all())
-
-    # Pickled and copied as a plain dictionary: protobuf's lists cannot be.
-    def __reduce__(self) -> tuple[type, tuple[dict[str, Any]]]:
-        return dict, (self._all(),)
+def plain_attributes(protos: Iterable[onnx.AttributeProto]) -> dict[str, Any]:
+    """Return a node's attributes as plain Python values, without those that hold subgraphs."""
+    return {proto.name: attribute_value(proto) for proto in protos if proto.type not in GRAPH_KINDS}
 
 
 def tensor_value(
