@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 Runs = dict[int, list[Trips | None]]
 
 States = Sequence["Array | None"]
-# Passes that are gone through one by one; and those after which a loop that counts is taken to never end.
-_WALKED, _ENDLESS = 8, 2**31
-# Operators computed for one loop of the model: about a second, whatever a file says.
-_MOST_OPERATORS = 300_000
+# Passes of one loop, four times the bags of the largest batch; operators computed for it and the loops in it.
+_MOST_PASSES, _MOST_OPERATORS = 2**14, 300_000
 
 
 def with_trips(node: Node, outside: Evaluation) -> Node:
@@ -113,17 +111,12 @@ def _passes(node: Node, most: float, outside: Evaluation, runs: Runs, *, nested:
     """Return after how many passes the limit or the condition ends a loop; None where that is not known."""
     done = 0
     states: States = [None if tensor is None else outside.value(tensor) for tensor in node.inputs[2:]]
-    while done < most:
-        going, after = _pass(node, done, states, outside, runs if nested else None)
+    while done < min(most, _MOST_PASSES):
+        going, states = _pass(node, done, states, outside, runs if nested else None)
         done += 1
         if not going:
             return None if going is None else done
-        if done == _WALKED and not nested:
-            more = _more_passes(node, done, states, after, outside)
-            if more is not None:
-                return None if more >= _ENDLESS else min(most, done + more)
-        states = after
-    return most
+    return most if done == most else None
 
 
 def _pass(
@@ -145,37 +138,6 @@ def _pass(
         for state, tensor in zip(states, body.outputs[1:], strict=False)
     ]
     return (None if going is None or not inside.spend(1) else bool(going)), after
-
-
-def _more_passes(node: Node, done: int, before: States, after: States, outside: Evaluation) -> int | None:
-    """Return how many passes follow where a loop's state grows by equal steps; None where it does not.
-
-    The condition is looked at farther and farther on, and then between the last two places. In each of these
-    passes the state must grow by the same steps.
-    """
-    steps = [
-        two - one if one is not None and two is not None and one.shape == two.shape else None
-        for one, two in zip(before, after, strict=True)
-    ]
-
-    def at(number: int) -> States:
-        pairs = zip(after, steps, strict=True)
-        return [None if one is None or step is None else one + number * step for one, step in pairs]
-
-    def goes_on(number: int) -> bool | None:
-        going, result = _pass(node, done + number, at(number), outside)
-        pairs = zip(at(number + 1), result, strict=True)
-        alike = all(one is None or (two is not None and (one == two).all()) for one, two in pairs)
-        return going if alike else None
-
-    low, high = -1, 0
-    while (going := goes_on(high)) and high < _ENDLESS:
-        low, high = high, 2 * high + 1
-    while going is not None and high - low > 1:
-        middle = (low + high) // 2
-        going = goes_on(middle)
-        low, high = (middle, high) if going else (low, middle)
-    return None if going is None else high + 1
 
 
 def _scalar(tensor: Tensor | None, known: Evaluation) -> float | None:
