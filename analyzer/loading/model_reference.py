@@ -307,67 +307,40 @@ def _argument(name: str | None, text: str) -> Argument:
     Raises:
         ValueError: The text is neither.
     """
-    try:
-        return Argument(name=name, literal=_literal(text))
-    except ValueError:
-        return Argument(name=name, literal=expression(text, dotted=True), calls=True)
-
-
-def expression(text: str, *, dotted: bool = False) -> str:
-    """Literals and calls of names with such arguments, as Python writes them.
-
-    Args:
-        text: Them.
-        dotted: Whether names may have dots (``GPT.get_default_config()``).
-
-    Raises:
-        ValueError: There is anything else in the text.
-    """
     tree = _parsed(text)
     try:
-        _require_values(tree, dotted)
-        return ast.unparse(tree)
-    except (TypeError, RecursionError, MemoryError) as error:
+        try:
+            ast.literal_eval(tree)
+            calls = False
+        except ValueError:
+            _require_calls(tree)
+            calls = True
+        return Argument(name=name, literal=ast.unparse(tree), calls=calls)
+    except (TypeError, RecursionError, MemoryError) as error:  # TypeError: {[]: 1}
         raise ValueError("no literal and no call") from error
 
 
-def _require_values(node: ast.expr, dotted: bool) -> None:
-    if isinstance(node, ast.Call):
-        callee = node.func
-        while dotted and isinstance(callee, ast.Attribute) and not callee.attr.startswith("_"):
-            callee = callee.value
-        if isinstance(callee, ast.Call):
-            _require_values(callee, dotted)
-        elif not isinstance(callee, ast.Name) or callee.id.startswith("__"):
+# Of values; a call and what it calls are looked at one by one.
+_PLAIN = (
+    *(ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.keyword, ast.Load),
+    *(ast.UnaryOp, ast.UAdd, ast.USub),
+)
+
+
+def _require_calls(tree: ast.expr) -> None:
+    """Raise ValueError for anything but literals and calls of names, which may have dots."""
+    functions: set[ast.AST] = set()
+    for node in ast.walk(tree):  # a call comes before what it calls
+        if isinstance(node, ast.Call):
+            functions.add(node.func)
+        elif node in functions and isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
+            functions.add(node.value)
+        elif node in functions and not (isinstance(node, ast.Name) and not node.id.startswith("__")):
             raise ValueError("a call of no plain name")
-        if any(item.arg is None for item in node.keywords):
+        elif node not in functions and not isinstance(node, _PLAIN):
+            raise ValueError("no literal and no call")
+        if isinstance(node, ast.keyword) and node.arg is None:
             raise ValueError("two stars")
-        parts = [*node.args, *(item.value for item in node.keywords)]
-    elif isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        parts = node.elts
-    elif isinstance(node, ast.Dict):
-        parts = [item for item in (*node.keys, *node.values) if item is not None]
-        if len(parts) < 2 * len(node.values):
-            raise ValueError("two stars")
-    else:
-        ast.literal_eval(node)
-        return
-    for part in parts:
-        _require_values(part, dotted)
-
-
-def _literal(text: str) -> str:
-    """Return a literal as Python writes it.
-
-    Raises:
-        ValueError: The text is none.
-    """
-    tree = _parsed(text)
-    try:
-        ast.literal_eval(tree)
-        return ast.unparse(tree)
-    except (TypeError, RecursionError, MemoryError) as error:  # TypeError: {[]: 1}
-        raise ValueError("no literal") from error
 
 
 def _require_once(text: str, arguments: Iterable[Argument]) -> None:

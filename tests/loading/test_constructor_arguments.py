@@ -288,7 +288,6 @@ CONFIGURED = """
     [
         ("Net(Config(3, Heads(count=5), bias=False))", (), (3, 10)),
         ("Net", ("config=Config(3, heads=Heads(5, 1))",), (3, 5)),
-        ("Net", ("config=Config(width=3, heads={'count': 5})",), (3, 10)),
         ("Net", ("config={'width': 3, 'heads': {'count': 5, 'size': 4}}",), (3, 20)),
         ("Net({'width': 3, 'heads': Heads(5)})", (), (3, 10)),
         ("Net(config=doubled(3))", (), (6, 2)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import enum
 import inspect
@@ -45,7 +44,7 @@ def values_of(reference: Reference, module: ModuleType) -> list[tuple[str | None
 
 def _value(reference: Reference, argument: Argument, module: ModuleType) -> object:
     if argument.calls:
-        return _evaluated(ast.parse(argument.literal, mode="eval").body, reference, module)
+        return _evaluated(argument.literal, reference, module)
     if not argument.word:
         return argument.value
     if argument.word in vars(module):
@@ -61,42 +60,30 @@ def _value(reference: Reference, argument: Argument, module: ModuleType) -> obje
     )
 
 
-def _evaluated(node: ast.expr, reference: Reference, module: ModuleType) -> Any:
-    """Evaluate literals and calls of the file's own names; ``expression`` let nothing else pass."""
+class _Names(dict[str, Any]):
+    """The variables of a module, those too that it makes when they are looked up."""
 
-    def each(nodes: Sequence[ast.expr | None]) -> list[Any]:
-        return [_evaluated(item, reference, module) for item in nodes if item is not None]
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module
 
-    if isinstance(node, ast.Attribute):
-        return getattr(_evaluated(node.value, reference, module), node.attr, None)
-    if isinstance(node, ast.Name):
-        return getattr(module, node.id, None)  # a library's module may import a name when it is asked for
-    if isinstance(node, ast.Call):
-        written = ast.unparse(node)
-        named = [(item.arg, _evaluated(item.value, reference, module)) for item in node.keywords]
-        values: list[tuple[str | None, object]] = [(None, item) for item in each(node.args)]
-        function = _evaluated(node.func, reference, module)
-        if not callable(function):
-            called = ast.unparse(node.func)
-            raise ModelError(
-                f"{reference.text}: {written}: {module.__name__} has no class or function {called}.",
-                hint=f"What it defines or imports can be called there. A text stands in quotes: '{written}'.",
-            )
+    def __missing__(self, name: str) -> Any:
         try:
-            return called_with(function, [*values, *named])
-        except ModelError:
-            raise
-        except Exception as error:
-            raise user_failure(error, f"{reference.text}: {written} raises") from error
-    if isinstance(node, ast.List):
-        return each(node.elts)
-    if isinstance(node, ast.Tuple):
-        return tuple(each(node.elts))
-    if isinstance(node, ast.Set):
-        return set(each(node.elts))
-    if isinstance(node, ast.Dict):
-        return dict(zip(each(node.keys), each(node.values), strict=True))
-    return ast.literal_eval(node)
+            return getattr(self._module, name)
+        except AttributeError as error:
+            raise NameError(f"{self._module.__name__} has no class or function {name}") from error
+
+
+def _evaluated(written: str, reference: Reference, module: ModuleType) -> object:
+    """Evaluate literals and calls of the file's own names; ``model_reference`` lets nothing else pass."""
+    try:
+        return eval(written, {"__builtins__": {}}, _Names(module))
+    except NameError as error:
+        raise ModelError(
+            f"{reference.text}: {written}: {error}.",
+            hint=f"What it defines or imports can be called there. A text stands in quotes: '{written}'.",
+        ) from error
+    except Exception as error:
+        raise user_failure(error, f"{reference.text}: {written} raises") from error
 
 
 def _is_own(value: object, module: ModuleType) -> bool:
