@@ -19,7 +19,7 @@ from analyzer.loading.python.user_module import executions_cached
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.options import Options, takes_options
 from analyzer.pipeline import build_record, environment
-from analyzer.pipeline.batches import AnalysisBasis, batch_models, corrections_of, read_ahead
+from analyzer.pipeline.batches import AnalysisBasis, batch_models, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.exports import exported_batches, missing_note, traced_steps
 from analyzer.pipeline.forms import asked_precision, in_form
@@ -247,7 +247,6 @@ def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:
     """Return the model at its batch, and whether it is another graph than the one that was loaded."""
     graph = loaded.graph()
     form = in_form(graph, options)
-    read_ahead(loaded, form, options if form is graph else options.replace(run=False))
     prepared = prepare(form, release=options.onnxruntime or "")
     memory = memory_of(loaded, prepared.graph)
     prepared = prepared if memory is None else replace(prepared, step_peak=memory.peak_bytes)

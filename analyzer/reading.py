@@ -115,10 +115,6 @@ class ReadingFaultError(Exception):
     """A handler's error that is no message for users; the text is its traceback in the child."""
 
 
-class NotRunningError(Exception):
-    """The child was not started, or has ended."""
-
-
 class Reading:
     """A child that answers requests, started at the first one and again after each end of it.
 
@@ -155,7 +151,6 @@ class Reading:
         *,
         subject: str,
         file_bytes: int = 0,
-        begins: bool = True,
     ) -> Any:
         """Return the result of a handler of the child.
 
@@ -165,11 +160,8 @@ class Reading:
             limits: Memory and time.
             subject: What is read, for messages: "'model.onnx'".
             file_bytes: Where weights are read, the file's size: four times of it may be taken on top.
-            begins: Whether the child is started where it has ended. Not in a thread that does not last: on
-                Linux a child dies with the thread that started it.
 
         Raises:
-            NotRunningError: It has ended, and is not to be started.
             AnalyzerError: The handler raised it; or the child crashed, met a limit, or raised anything else,
                 of which the traceback is the cause of this error.
         """
@@ -181,8 +173,6 @@ class Reading:
         with self._lock:
             child = self._running()
             if child is None:
-                if not begins:
-                    raise NotRunningError
                 child = self._started(Child.start(self._module))
             try:
                 child.send([name, arguments, memory, limits.time, _working_folder()])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError, UsageError
@@ -87,7 +86,6 @@ class Loaded(ModelFacts):
         state: Pairs of an input and the output that is its next value, given beside those that are
             found; None where nothing counts as state.
         number: By which the reading process knows the model.
-        ahead: Graphs that the reading process was asked for ahead.
         pairs: The state, once it is known: at every batch the same.
         executable: Whether sizes at which no run executes the model are an error. The contexts of steps that
             generate may exceed a table of positions.
@@ -109,7 +107,6 @@ class Loaded(ModelFacts):
     state: tuple[tuple[str, str], ...] | None = ()
     executable: bool = True
     number: int = field(init=False)
-    ahead: reader.ReadAhead = field(init=False, repr=False, compare=False, default_factory=reader.ReadAhead)
     pairs: list[Mapping[str, str]] = field(init=False, repr=False, compare=False, default_factory=list)
     step: Step | None = field(init=False)
 
@@ -146,7 +143,17 @@ class Loaded(ModelFacts):
     def graph_at(self, sizes: Mapping[str, int]) -> Graph:
         """Return the graph with these sizes of its symbolic dimensions."""
         if self.is_from_file:
-            graph = reader.graph_of(self.ahead.take(sizes) or self._message(sizes, ahead=False))
+            message = reader.graph_message(
+                self.number,
+                self.proto,
+                sizes,
+                assumed=dict(self.assumed),
+                executable=self.executable,
+                pruned=self._is_pruned,
+                subject=f"'{self.source}'",
+                limits=self.limits,
+            )
+            graph = reader.graph_of(message)
         else:
             from analyzer.loading.onnx_graph.build import prune, to_graph
 
@@ -172,29 +179,10 @@ class Loaded(ModelFacts):
             self.pairs.append(corrected(graph, self.state))
         return self.pairs[0]
 
-    def read_ahead(self, batches: Iterable[int]) -> None:
-        """Begins to read the graphs at these batches, for which ``graph`` then waits no longer than it must."""
-        if self.is_from_file:
-            ask = partial(self._message, ahead=True)
-            self.ahead.begin([self.bound_to(batch) for batch in batches], ask)
-
     @property
     def _is_pruned(self) -> bool:
         # Our exports leave constants and dead nodes standing; a user's own file is shown as it is.
         return self.exporter != "onnx"
-
-    def _message(self, sizes: Mapping[str, int], *, ahead: bool) -> bytes:
-        return reader.graph_message(
-            self.number,
-            self.proto,
-            sizes,
-            assumed=dict(self.assumed),
-            executable=self.executable,
-            pruned=self._is_pruned,
-            subject=f"'{self.source}'",
-            limits=self.limits,
-            ahead=ahead,
-        )
 
 
 def keep_export(key: str, loaded: Loaded, dependencies: Dependencies, default_batch: int | None = None) -> None:

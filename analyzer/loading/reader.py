@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import itertools
 import os
-import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping
-from concurrent.futures import CancelledError, Future
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.construction import from_message
-from analyzer.reading import READING, Limits, NotRunningError, sendable
+from analyzer.reading import READING, Limits, sendable
 
 if TYPE_CHECKING:
     import onnx
@@ -81,7 +79,6 @@ def graph_message(
     *,
     subject: str,
     limits: Limits,
-    ahead: bool = False,
     **options: Any,
 ) -> bytes:
     """Return a model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` identifies it.
@@ -89,15 +86,14 @@ def graph_message(
     ``options`` are ``pruned`` and those of ``onnx_graph.build.to_graph``.
 
     Raises:
-        NotRunningError: It is asked ``ahead``, by a thread that does not last, and the process has ended.
         AnalyzerError: As ``to_graph``; ModelError where it takes more than the limits.
     """
     arguments = {"number": number, "sizes": _plain_sizes(sizes), "limits": limits.as_message(), **options}
-    message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
+    message = READING.ask("graph", arguments, limits, subject=subject)
     if message is None:  # it does not know this model, or no longer
         content = {"number": number, "content": proto.SerializeToString()}
-        READING.ask("keep", content, limits, subject=subject, begins=not ahead)
-        message = READING.ask("graph", arguments, limits, subject=subject, begins=not ahead)
+        READING.ask("keep", content, limits, subject=subject)
+        message = READING.ask("graph", arguments, limits, subject=subject)
     return bytes(message)
 
 
@@ -129,48 +125,6 @@ def open_sizes(
 def graph_of(message: bytes) -> Graph:
     """Return the Graph that the reading process wrote."""
     return from_message(message)
-
-
-class ReadAhead:
-    """Graphs of one model that are asked for before they are needed, while this process is at other work.
-
-    A thread asks, and does nothing but wait: the reading process answers one request after the other.
-    """
-
-    def __init__(self) -> None:
-        self._answers: dict[Hashable, Future[bytes]] = {}
-
-    def begin(self, sizes: Iterable[Mapping[str, int]], ask: Callable[[Mapping[str, int]], bytes]) -> None:
-        """Asks for the model at each of these sizes of its symbolic dimensions."""
-        pending = [(each, Future[bytes]()) for each in sizes]
-        self._answers |= {frozenset(each.items()): answer for each, answer in pending}
-
-        def work() -> None:
-            for each, answer in pending:
-                try:
-                    answer.set_result(ask(each))
-                except GraphError as error:  # the model forbids these sizes, and may have others
-                    answer.set_exception(error)
-                except BaseException as error:
-                    answer.set_exception(error)
-                    break
-            for _, answer in pending:
-                answer.cancel()  # those that were not asked for
-
-        # A daemon: the program's end does not wait for it, and ends the process that it waits for.
-        threading.Thread(target=work, name="read ahead", daemon=True).start()
-
-    def take(self, sizes: Mapping[str, int]) -> bytes | None:
-        """Return answer, waited for and given once; None where nobody asked, or nobody was there to be asked.
-
-        Raises:
-            AnalyzerError: As ``graph_message``.
-        """
-        answer = self._answers.pop(frozenset(sizes.items()), None)
-        try:
-            return None if answer is None else answer.result()
-        except (CancelledError, NotRunningError):
-            return None
 
 
 def _plain_sizes(sizes: Mapping[str, int]) -> dict[str, int]:

@@ -142,16 +142,6 @@ def sweep_of(
     return sweep(inputs, at=predicted_at, has_room=has_room, planned=plans, plan=plan)
 
 
-def read_ahead(loaded: Loaded, graph: Graph, options: Options) -> None:
-    """Begins to read the model at the other batches of the sweep, while ``graph`` is prepared.
-
-    Not where runs are measured, which that would disturb, nor a step, which is traced at each batch.
-    """
-    if not options.run and loaded.step is None:
-        batches = _sweep_batches(loaded, graph, options)
-        loaded.read_ahead(batch for batch in batches if batch != loaded.batch and _can_be_bound(loaded, batch))
-
-
 def _can_be_bound(loaded: Loaded, batch: int) -> bool:
     return bool(loaded.symbol) and loaded.supports(batch)
 

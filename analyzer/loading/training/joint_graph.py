@@ -15,8 +15,15 @@ from analyzer.loading.torch_export.failures import explain_failure
 from analyzer.loading.torch_export.tracing import quiet_exporter
 from analyzer.loading.torch_private import Slot, fake_tensor_mode, tree_leaves, tree_map
 from analyzer.loading.training import torch_interfaces
-from analyzer.loading.training.gradient_failures import needs_values, tracing_failure, without_gradient
-from analyzer.loading.training.recipe import Recipe, Update, checked_loss, find_recipe, find_updates
+from analyzer.loading.training.recipe import (
+    Recipe,
+    Update,
+    checked_loss,
+    find_recipe,
+    find_updates,
+    needs_values,
+    untraceable,
+)
 from analyzer.loading.training.translations import OWN
 
 if TYPE_CHECKING:
@@ -135,21 +142,22 @@ def _traced(
         try:
             outputs = user.model(*arguments, **keywords)
         except Exception as error:
-            raise needs_values(user.name, error) or explain_failure(user, inputs, error) from error
+            if needs_values(error):
+                raise untraceable(user.name, error) from error
+            raise explain_failure(user, inputs, error) from error
         fake_inputs = ExampleInputs(
             arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
         )
         recipe = find_recipe(user, fake_inputs, outputs)
         targets = tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
         value = checked_loss(recipe, outputs, targets)
-    needs_program = modules or not value.requires_grad
-    # An exported program knows the module of each operator, and the joint graph carries that on.
-    program: ExportedProgram | None = (
-        _program(user, recipe, (arguments, keywords, targets)) if needs_program else None
-    )
     if not value.requires_grad:
-        with mode:
-            raise without_gradient(user, program, (arguments, keywords, targets))
+        raise ModelError(
+            f"The loss of {user.name} has no gradient: an operator between it and the parameters has none.",
+            hint="Numbers of places (argmax), rounding, detach() and no_grad() end a gradient.",
+        )
+    # An exported program knows the module of each operator, and the joint graph carries that on.
+    program = _program(user, recipe, (arguments, keywords, targets)) if modules else None
     trained = [
         (name, parameter) for name, parameter in user.model.named_parameters() if parameter.requires_grad
     ]
@@ -162,7 +170,7 @@ def _traced(
     except AnalyzerError:
         raise
     except Exception as error:
-        raise tracing_failure(user, program, error) from error
+        raise untraceable(f"The training step of {user.name}", error) from error
     return _described(
         module,
         first_names=_first_names(user.model),
@@ -181,7 +189,7 @@ def _program(user: UserModel, recipe: Recipe, call: tuple[Tree, ...]) -> Exporte
     try:
         return torch.export.export(with_loss(user.model, recipe), call, strict=False)
     except Exception as error:
-        raise tracing_failure(user, None, error) from error
+        raise untraceable(f"The training step of {user.name}", error) from error
 
 
 def _input_names(user: UserModel, arguments: Tree, keywords: Tree, targets: Tree) -> tuple[str, ...]:

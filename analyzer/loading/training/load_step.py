@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from analyzer.errors import AnalyzerError, MeasurementError
+from analyzer.errors import AnalyzerError, ExportError, MeasurementError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, names_read
 from analyzer.loading.loaded import Step
 from analyzer.loading.onnx_graph.construction import PREFIX
 from analyzer.loading.onnx_graph.evaluation import node_proto
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.model_weights import parameter_sizes
+from analyzer.loading.python.source_lines import first_line
 from analyzer.loading.python.user_model import UserModel, set_training
 from analyzer.loading.torch_export.export import Exported
 from analyzer.loading.torch_private import tree_leaves, tree_map
-from analyzer.loading.training.gradient_failures import untranslated
 from analyzer.loading.training.joint_graph import trace_step, with_loss
 from analyzer.loading.training.recipe import Recipe, find_recipe
 from analyzer.loading.training.step_model import to_step
@@ -50,7 +50,14 @@ def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules:
     except AnalyzerError:
         raise
     except Exception as error:
-        raise untranslated(user, joint.module.graph, error) from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ExportError(
+            f"The training step of {user.name} cannot be translated to ONNX: {first_line(cause)[:300]}",
+            hint="Try another --opset, compute with real tensors where the model has complex ones, or leave "
+            "--training out.",
+        ) from error
     if joint.random:
         notes.append("The step draws random numbers (dropout): its numbers cannot be compared with PyTorch's.")
     if unrolled := _unrolled(user, proto):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import InputError, ModelError
+from analyzer.errors import AnalyzerError, ExportError, InputError, ModelError
 from analyzer.loading.python.example_inputs import ExampleInputs
+from analyzer.loading.python.source_lines import at_line, first_line, source_line
 from analyzer.loading.python.user_model import UserModel, call_offered, user_failure
 from analyzer.loading.torch_private import tree_leaves
-from analyzer.loading.training.gradient_failures import needs_values
 from analyzer.training_operators import IMPLEMENTATION, Implementation
 
 if TYPE_CHECKING:
@@ -210,6 +211,32 @@ def _like(output: Tensor) -> Tensor:
     return torch.rand(tuple(output.shape), dtype=output.dtype, device=output.device, generator=generator)
 
 
+# What the tracer raises where a shape or a branch hangs on values, which a trace does not have: classes of
+# torch/_subclasses/fake_tensor.py and torch/fx/experimental/symbolic_shapes.py.
+_NEEDS_VALUES = ("DynamicOutputShapeException", "DataDependentOutputException", "GuardOnDataDependentSymNode")
+
+
+def needs_values(error: BaseException) -> bool:
+    """Return whether a shape or a branch depends on values."""
+    return type(error).__name__ in _NEEDS_VALUES
+
+
+def untraceable(what: str, error: BaseException) -> AnalyzerError:
+    """Return the error for what the tracer refuses: by its operator, and by the user's line."""
+    line = at_line(source_line("".join(traceback.format_tb(error.__traceback__)), "", {}))
+    if needs_values(error):
+        name = str(error).strip().removeprefix("aten.").partition(".")[0] or "an operator"
+        return ExportError(
+            f"{what} cannot be traced: {name} gives shapes or branches that depend on values{line}.",
+            hint="--training needs a graph of fixed shapes: choose values with torch.where(mask, x, 0) or the "
+            "loss's ignore_index, branch on no value, and feed padded batches.",
+        )
+    return ExportError(
+        f"{what} cannot be traced: {first_line(error)}{line}",
+        hint="--training needs a gradient of each operator, and no control flow that depends on values.",
+    )
+
+
 def checked_loss(recipe: Recipe, outputs: Tree, targets: Tree) -> Tensor:
     """Call the loss.
 
@@ -223,9 +250,8 @@ def checked_loss(recipe: Recipe, outputs: Tree, targets: Tree) -> Tensor:
         try:
             value = recipe.loss(outputs, targets)
         except Exception as error:
-            needed = needs_values("The loss", error)
-            if needed is not None:
-                raise needed from error
+            if needs_values(error):
+                raise untraceable("The loss", error) from error
             failure = user_failure(error, f"The loss does not fit: {shapes}", InputError)
             failure.hint = hint
             raise failure from error
