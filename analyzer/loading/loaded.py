@@ -14,6 +14,7 @@ from analyzer.loading import reader
 from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.input_values import with_given_sizes, with_steps
 from analyzer.loading.model_reference import Reference
+from analyzer.loading.onnx_graph.construction import from_message
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.state_pairs import corrected
 from analyzer.quantities import Count
@@ -153,7 +154,7 @@ class Loaded(ModelFacts):
                 subject=f"'{self.source}'",
                 limits=self.limits,
             )
-            graph = reader.graph_of(message)
+            graph = from_message(message)
         else:
             from analyzer.loading.onnx_graph.build import prune, to_graph
 

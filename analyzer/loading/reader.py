@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import GraphError
-from analyzer.graph import Graph
-from analyzer.loading.onnx_graph.construction import from_message
 from analyzer.reading import READING, Limits, sendable
 
 if TYPE_CHECKING:
@@ -81,7 +79,7 @@ def graph_message(
     limits: Limits,
     **options: Any,
 ) -> bytes:
-    """Return a model at these sizes of its symbolic dimensions, for ``graph_of``; ``number`` identifies it.
+    """Return a model at these sizes of its symbolic dimensions, for ``from_message``; ``number`` identifies it.
 
     ``options`` are ``pruned`` and those of ``onnx_graph.build.to_graph``.
 
@@ -120,11 +118,6 @@ def open_sizes(
     }
     fits, smallest, examples = READING.ask("open_sizes", arguments, limits, subject=subject)
     return fits, smallest, examples
-
-
-def graph_of(message: bytes) -> Graph:
-    """Return the Graph that the reading process wrote."""
-    return from_message(message)
 
 
 def _plain_sizes(sizes: Mapping[str, int]) -> dict[str, int]:

@@ -310,7 +310,7 @@ def test_a_name_that_is_no_text_is_refused(tmp_path: Path) -> None:
     ).SerializeToString()
     path = tmp_path / "strange.onnx"
     path.write_bytes(content.replace(b"QQQQ", b"\xff\xfe\xed\xa0"))
-    with pytest.raises(ModelError, match="node whose name is no text"):
+    with pytest.raises(ModelError, match="of a Node that is no text"):
         loading.load(parse_reference(str(path)))
 
 

@@ -221,46 +221,20 @@ def check_texts(model: onnx.ModelProto, subject: str) -> None:
     Raises:
         ModelError: Says of which kind it is.
     """
-    graphs = [model.graph]
-    parts: list[tuple[str, Iterable[object]]] = [
-        ("operator set", (entry.domain for entry in model.opset_import)),
-        ("property", (text for entry in model.metadata_props for text in (entry.key, entry.value))),
-    ]
-    for function in model.functions:
-        names = (function.name, function.domain, function.overload, *function.input, *function.output)
-        parts += [("function", names), ("function's attribute", function.attribute)]
-        parts.append(("node", _texts_of(function.node, graphs)))
-    for graph in graphs:  # grows meanwhile, by the bodies of its nodes
-        parts.append(("graph", (graph.name,)))
-        parts.append(("node", _texts_of(graph.node, graphs)))
-        values = (*graph.input, *graph.output, *graph.value_info)
-        parts.append(("tensor", (value.name for value in values)))
-        sizes = (dim.dim_param for value in values for dim in value.type.tensor_type.shape.dim)
-        parts.append(("dimension", sizes))
-        parts.append(("tensor", (tensor.name for tensor in graph.initializer)))
-        parts.append(("tensor", (sparse.values.name for sparse in graph.sparse_initializer)))
-        for kind, texts in parts:
-            for text in texts:
-                if not isinstance(text, str):
-                    raise ModelError(
-                        f"{subject} has a {kind} whose name is no text: {text!r:.80}",
-                        hint="ONNX's names are UTF-8: check that the file was copied whole.",
-                    )
-        parts.clear()
-
-
-def _texts_of(nodes: Iterable[onnx.NodeProto], graphs: list[onnx.GraphProto]) -> Iterator[object]:
-    """Yield the texts of nodes and their attributes; bodies are added to ``graphs``."""
-    for node in nodes:
-        yield from (node.name, node.op_type, node.domain, node.overload)
-        yield from node.input
-        yield from node.output
-        for attribute in node.attribute:
-            yield from (attribute.name, attribute.ref_attr_name)
-            if attribute.type in GRAPH_KINDS:
-                graphs += (attribute.g, *attribute.graphs)
-        for entry in node.metadata_props:
-            yield from (entry.key, entry.value)
+    waiting: list[Any] = [model]
+    while waiting:
+        message = waiting.pop()
+        for field, value in message.ListFields():
+            if field.type == field.TYPE_MESSAGE:
+                waiting += (value,) if hasattr(value, "ListFields") else value
+            elif field.type == field.TYPE_STRING:
+                for text in (value,) if isinstance(value, (str, bytes)) else value:
+                    if not isinstance(text, str):
+                        kind = message.DESCRIPTOR.name.removesuffix("Proto")
+                        raise ModelError(
+                            f"{subject} has a {field.name} of a {kind} that is no text: {text!r:.80}",
+                            hint="ONNX's names are UTF-8: check that the file was copied whole.",
+                        )
 
 
 @lru_cache(maxsize=4096)

@@ -35,7 +35,7 @@ from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, Op
 from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta
 from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
 from analyzer.loading.python.source_lines import first_line
-from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_example_inputs
+from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_offered
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map
 from analyzer.record.analysis import LEFT_OUT
 from analyzer.text import listed
@@ -112,7 +112,7 @@ def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None
     if specs:
         _require_batch(specs, batch or 1)
         return _from_specs(user, specs, batch or 1)
-    offered = call_example_inputs(user, batch)
+    offered = call_offered(user, "example_inputs", batch)
     if offered is not None:
         inputs = _from_file(user, offered, batch)
         assumed = _assumed(user, inputs)
@@ -325,7 +325,8 @@ def _leaves_of_one_more(user: UserModel, batch: int) -> list[Any] | None:
     None where the function is not safe on the meta device.
     """
     try:
-        return tree_leaves(arguments_and_keywords(user, call_example_inputs(user, batch + 1, "meta")))
+        offered = call_offered(user, "example_inputs", batch + 1, weights="meta")
+        return tree_leaves(arguments_and_keywords(user, offered))
     except InputError:
         return None
 

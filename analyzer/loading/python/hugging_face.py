@@ -269,31 +269,11 @@ def _size(config: Any, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelLibrary:
-    """How a library builds a model by its name.
-
-    Attributes:
-        part: Its module that holds the functions; empty for the library itself.
-        builder: The function that takes a name.
-        fixed: What it is called with besides.
-        install: What `pip install` takes.
-    """
-
-    part: str
-    builder: str
-    fixed: Mapping[str, Any]
-    install: str
-
-
-# Of either, `list_models` gives all names.
-LIBRARIES: Mapping[str, ModelLibrary] = {
-    # timm/models/_factory.py
-    "timm": ModelLibrary(part="", builder="create_model", fixed={"pretrained": False}, install="timm"),
-    # torchvision/models/_api.py
-    "torchvision": ModelLibrary(
-        part="models", builder="get_model", fixed={"weights": None}, install="torchvision"
-    ),
+# By library, its module that builds models by their names and lists these, the function, and further arguments
+# (timm/models/_factory.py, torchvision/models/_api.py).
+LIBRARIES: Mapping[str, tuple[str, str, Mapping[str, Any]]] = {
+    "timm": ("", "create_model", {"pretrained": False}),
+    "torchvision": ("models", "get_model", {"weights": None}),
 }
 
 
@@ -306,14 +286,15 @@ def library_builder(reference: Reference, module: ModuleType) -> Callable[..., o
     library = LIBRARIES.get(reference.module or "")
     if library is None or reference.name is None or hasattr(module, reference.name.partition(".")[0]):
         return None
-    functions = getattr(module, library.part) if library.part else module
+    part, builder, fixed = library
+    functions = getattr(module, part) if part else module
     known = list(functions.list_models())
     # timm's names may end in those of trained weights: resnet50.a1_in1k.
     if reference.name.partition(".")[0] not in known:
         listed = f"{functions.__name__}.list_models() names the {len(known)} that it has."
         hint = did_you_mean(reference.name, known, listed, spelled=lambda name: f"{reference.module}:{name}")
         raise ModelError(f"{reference.module} has no model {reference.name}.", hint=hint)
-    return partial(getattr(functions, library.builder), reference.name, **library.fixed)
+    return partial(getattr(functions, builder), reference.name, **fixed)
 
 
 def inputs_of_library(reference: Reference, model: Module) -> Callable[..., object] | None:

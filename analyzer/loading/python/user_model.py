@@ -348,11 +348,6 @@ def function_module(function: Callable[..., object]) -> Module:
     return Function()
 
 
-def call_example_inputs(user: UserModel, batch: int | None, weights: ValuedWeights | None = None) -> Tree:
-    """Return what the file offers as inputs; as ``call_offered``."""
-    return call_offered(user, "example_inputs", batch, weights=weights)
-
-
 def call_offered(
     user: UserModel, name: str, batch: int | None, *, weights: ValuedWeights | None = None, seed: int = 1
 ) -> Tree:

@@ -195,10 +195,9 @@ def _import_module(reference: Reference) -> ModuleType:
     try:
         return importlib.import_module(reference.module)
     except ModuleNotFoundError as error:
-        library = LIBRARIES.get(reference.module)
-        if library is not None and error.name == reference.module:
+        if reference.module in LIBRARIES and error.name == reference.module:
             raise ModelError(
-                f"{reference.text}: {error.name} is not installed.", hint=f"pip install {library.install}"
+                f"{reference.text}: {error.name} is not installed.", hint=f"pip install {error.name}"
             ) from error
         if error.name and reference.module.startswith(error.name):
             raise ModelError(
@@ -220,59 +219,28 @@ def user_failure(error: BaseException, what: str, kind: type[AnalyzerError] = Mo
     return kind(f"{what}{where}: {type(error).__name__}{text}", hint=_what_to_do(error))
 
 
-def _moved_by_script(error: FileNotFoundError) -> str | None:
-    """Return the folder of the user's file where it holds what was looked for in the working folder."""
-    name = error.filename
-    if not isinstance(name, str) or os.path.isabs(name):
-        return None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if is_library(frame.filename):
-            continue
-        folder = os.path.dirname(os.path.abspath(frame.filename))
-        if os.path.exists(os.path.join(folder, name)):
-            return folder
-    return None
-
-
 def _what_to_do(error: BaseException) -> str | None:
     if isinstance(error, ModuleNotFoundError):
         return f"Install what provides {error.name!r} into the environment that runs analyze."
     if isinstance(error, FileNotFoundError):
-        moved = _moved_by_script(error)
-        if moved is not None:
-            return f"It is next to the script: go to {moved} and run analyze there."
         return (
-            f"Relative paths start in the working folder ({os.getcwd()}): run from the folder that holds it, "
-            "or put a small file of the same form there (what is counted from it, such as a vocabulary, is "
-            "then the small file's). Trained weights are not needed here: build_model() may leave them out."
+            f"Relative paths start in the working folder ({os.getcwd()}): run analyze from the folder that "
+            "holds it; trained weights are not needed."
         )
-    if isinstance(error, SystemExit) and any(
-        frame.f_code.co_filename.endswith("argparse.py") for frame, _ in traceback.walk_tb(error.__traceback__)
-    ):
-        return "Give the script its arguments after --, as in `analyze train.py -- --epochs 1`."
     if isinstance(error, SystemExit):
+        frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if any(file.endswith("argparse.py") for file in frames):
+            return "Give the script its arguments after --, as in `analyze train.py -- --epochs 1`."
         return "Put what the script does under `if __name__ == '__main__':`; define the model outside of it."
     if isinstance(error, ImportError) and "relative import" in str(error):
-        return (
-            "The file is part of a package: go to the folder that holds the package and write "
-            "package.module:Name in place of the path."
-        )
+        return "Go to the folder that holds the package and write package.module:Name in place of the path."
     if _NO_NETWORK.search(f"{type(error).__name__}: {error}"):
-        if any("datasets" in frame.filename for frame in traceback.extract_tb(error.__traceback__)):
-            return (
-                "Nothing could be downloaded. Data are not needed here: load them under "
-                "`if __name__ == '__main__':`, or put tensors of the same shape in their place."
-            )
         return (
-            "Nothing could be downloaded. Trained weights are not needed here: build the model from its "
-            "configuration (transformers: AutoModel.from_config), or without pretrained weights."
+            "Nothing could be downloaded; trained weights and data are not needed: build the model from its "
+            "configuration (transformers: AutoModel.from_config), and put tensors in the place of data."
         )
     if NO_CUDA.search(str(error)):
-        return (
-            "There is no CUDA device here: let the model be built on the CPU "
-            "(map_location='cpu' for a checkpoint), and ask torch.cuda under `if torch.cuda.is_available():`. "
-            "The GPU is predicted."
-        )
+        return "There is no CUDA device here: build the model on the CPU (map_location='cpu' for a checkpoint)."
     return None
 
 
