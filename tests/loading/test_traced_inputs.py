@@ -119,8 +119,7 @@ def model_with(parameters: str, body: str, load: Callable[..., Any]) -> Any:
         # A tuple of two tensors, as a whole or taken apart.
         ("return self.lstm(self.table, x)", "x.0=1,B,4:float32 x.1=1,B,4:float32"),
         ("h, c = x\nreturn self.lstm(self.table, (h, c))", "x.0=1,B,4:float32 x.1=1,B,4:float32"),
-        # 12 * 1 * 2 sizes, of which none but the batch is open; a column each of whole numbers.
-        ("return self.norm(x.view(-1, 2, 12))", "x=B,2,12:float32"),
+        # A column each of whole numbers.
         ("return self.words(x[:, 0]) + self.words(x[:, 2])", "x=B,3:int64"),
         # Frames of a video, which are no layer's; the names of the sizes tell how many there are.
         ("b, t, c, h, w = x.shape\nreturn self.conv(x.view(b * t, c, h, w))", "x=B,8,3,224,224:float32"),

@@ -39,9 +39,6 @@ if TYPE_CHECKING:
 DEFAULT_SIZE = 1
 """What stands in for a symbolic dimension that nothing binds."""
 
-_COPIED_WHOLE = 512 * 1024  # bytes of weights; with fewer a copy at once is faster than field by field
-_NOT_NEEDED = ("doc_string", "metadata_props")
-
 
 @dataclass(slots=True, kw_only=True)
 class StatedTypes:
@@ -231,30 +228,21 @@ def rows_of(graph: onnx.GraphProto) -> list[Row]:
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without texts and training: with no initializers, or with all, large ones without data."""
+    """Return a copy without texts, training and initializers; these without large data if there are functions."""
     import onnx
 
-    copy = onnx.ModelProto()
-    # Field by field, what is large is never copied; all at once is one call into protobuf.
-    if sum([_data_bytes(tensor) for tensor in model.graph.initializer]) <= _COPIED_WHOLE:
-        copy.CopyFrom(model)
-        for name in (*_NOT_NEEDED, "producer_version", "domain", "model_version", "training_info"):
-            copy.ClearField(name)
-        for name in (*_NOT_NEEDED, "quantization_annotation"):
-            copy.graph.ClearField(name)
-    else:
-        copy.ir_version, copy.producer_name = model.ir_version, model.producer_name
-        copy.opset_import.extend(model.opset_import)
-        copy.functions.extend(model.functions)
-        copy.graph.name = model.graph.name
-        copy.graph.node.extend(model.graph.node)
-        copy.graph.input.extend(model.graph.input)
-        copy.graph.output.extend(model.graph.output)
-        copy.graph.value_info.extend(model.graph.value_info)
-        copy.graph.sparse_initializer.extend(model.graph.sparse_initializer)
-        if copy.functions:  # the inliner must not give their names to anything else
-            for tensor in model.graph.initializer:
-                _add_weight(copy.graph, tensor)
+    copy = onnx.ModelProto(
+        ir_version=model.ir_version,
+        producer_name=model.producer_name,
+        opset_import=model.opset_import,
+        functions=model.functions,
+    )
+    for name in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(copy.graph, name).extend(getattr(model.graph, name))
+    copy.graph.name = model.graph.name
+    if copy.functions:  # the inliner must not give their names to anything else
+        for tensor in model.graph.initializer:
+            _add_weight(copy.graph, tensor)
     if not copy.opset_import:  # files before IR version 3 have none: onnx.proto means opset 1
         copy.opset_import.add(domain="", version=1)
     return copy
