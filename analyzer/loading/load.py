@@ -438,13 +438,7 @@ def _from_onnx(
     content = without_weights(model.SerializeToString(), keep_bytes=KEEP_BYTES)
     proto, converted = reader.parsed_bytes(content, subject="the model", opset=opset, limits=limits)
     loaded = from_proto(
-        proto,
-        name=name,
-        source="onnx.ModelProto",
-        batch=batch,
-        specs=specs,
-        converted=converted,
-        limits=limits,
+        proto, name=name, source="onnx.ModelProto", batch=batch, specs=specs, converted=converted, limits=limits
     )
     return replace(loaded, live=model)
 

@@ -203,11 +203,7 @@ class _StoredFacts(ModelFacts):
 
 
 def cached_export(
-    key: str,
-    reference: Reference,
-    limits: Limits,
-    specs: tuple[InputSpec, ...] = (),
-    batch: int | None = None,
+    key: str, reference: Reference, limits: Limits, specs: tuple[InputSpec, ...] = (), batch: int | None = None
 ) -> Loaded | None:
     """Return an export of an earlier run, None without one or where what it depends on has changed."""
     import msgspec

@@ -94,11 +94,7 @@ def _keep(number: int, content: bytes) -> None:
 
 
 def _open_sizes(
-    content: bytes,
-    sizes: Mapping[str, int],
-    usual: Mapping[str, int],
-    example: int,
-    limits: Mapping[str, Any],
+    content: bytes, sizes: Mapping[str, int], usual: Mapping[str, int], example: int, limits: Mapping[str, Any]
 ) -> tuple[bool, Mapping[str, int], Mapping[str, int]]:
     from analyzer.loading.onnx_graph.build import open_sizes
 

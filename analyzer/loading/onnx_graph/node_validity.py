@@ -63,8 +63,6 @@ class _Demands(NamedTuple):
     inputs: tuple[int, int]
     outputs: tuple[int, int]
     needed_inputs: tuple[tuple[int, str], ...]
-    string_inputs: frozenset[int]
-    repeats_last_input: bool
     kinds: Mapping[str, int]
     required: tuple[str, ...]
     read_types: tuple[tuple[str, str, frozenset[str]], ...] = ()
@@ -95,21 +93,6 @@ def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
             for attribute in node.attribute:
                 if attribute.type in GRAPH_KINDS:
                     waiting += (attribute.g, *attribute.graphs)
-
-
-def check_strings(node: onnx.NodeProto, operator: tuple[str, str, int], place: int) -> None:
-    """Refuses a node whose operator takes no strings at a place where this one reads them.
-
-    Apart from ``check_nodes``, since types are known only when all before it has been read.
-
-    Raises:
-        GraphError: Names the node and the input.
-    """
-    demands = _demands(*operator)
-    if demands is None or place in demands.string_inputs:
-        return
-    if not (demands.repeats_last_input and demands.string_inputs and place > max(demands.string_inputs)):
-        raise _invalid(node, f"reads strings as its input '{node.input[place]}', and can read none there")
 
 
 def schema_problems(graph: Graph) -> tuple[str, ...]:
@@ -255,8 +238,6 @@ def _demands(op_type: str, domain: str, version: int) -> _Demands | None:
         (schema.min_input, schema.max_input),
         (schema.min_output, schema.max_output),
         tuple((place, item.name) for place, item in enumerate(schema.inputs) if item.option == single),
-        frozenset(place for place, item in enumerate(schema.inputs) if "tensor(string)" in item.types),
-        schema.max_input > len(schema.inputs),
         {key: int(item.type) for key, item in schema.attributes.items()},  # type: ignore[call-overload]  # of C++
         tuple(key for key, item in schema.attributes.items() if item.required),
         tuple(
@@ -278,12 +259,8 @@ def _contrib_demands(op_type: str) -> _Demands | None:
     )
     needed = tuple((place, name) for place, name in schema["needed"])
     inputs, outputs = tuple(schema["inputs"]), tuple(schema["outputs"])
-    # None of these repeats an input that may be strings.
-    strings = frozenset(
-        place for place, (_, _, allowed) in enumerate(read_types) if "tensor(string)" in allowed
-    )
     kinds, required = schema["attributes"], tuple(schema["required"])
-    return _Demands(inputs, outputs, needed, strings, False, kinds, required, read_types)
+    return _Demands(inputs, outputs, needed, kinds, required, read_types)
 
 
 @lru_cache(maxsize=1)

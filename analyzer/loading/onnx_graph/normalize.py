@@ -228,7 +228,7 @@ def rows_of(graph: onnx.GraphProto) -> list[Row]:
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy without texts, training and initializers; these without large data if there are functions."""
+    """Return a copy without texts, training and initializers, which a model with functions keeps."""
     import onnx
 
     copy = onnx.ModelProto(

@@ -31,7 +31,6 @@ from analyzer.loading.onnx_graph.evaluation import (
 )
 from analyzer.loading.onnx_graph.fitting_sizes import known_sizes
 from analyzer.loading.onnx_graph.loop_trips import TensorSequence, followed, with_trips
-from analyzer.loading.onnx_graph.node_validity import check_strings
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
@@ -211,11 +210,7 @@ class Scope:
                 # all names.
                 inputs = tuple([tensors.get(read) or outside(read, node) for read in reads])
                 # A domain that the file does not import has version 1, as ONNX Runtime's own domains have.
-                version = opsets.get(domain, 1)
-                for place, tensor in enumerate(inputs):
-                    if tensor is not None and tensor.dtype.name == "string":
-                        check_strings(node, (op_type, domain, version), place)
-                stored = node.attribute
+                version, stored = opsets.get(domain, 1), node.attribute
                 attributes = plain_attributes(stored) if stored else NO_ATTRIBUTES
                 graphs: Mapping[str, Graph] = NO_ATTRIBUTES
                 if (op_type in onnx_inference.WITH_GRAPHS or domain != DEFAULT_DOMAIN) and has_graphs(stored):
@@ -259,11 +254,7 @@ class Scope:
         return nodes
 
     def _ordinary_output(
-        self,
-        op_type: str,
-        domain: str,
-        inputs: Sequence[Tensor | None],
-        writes: Sequence[str],
+        self, op_type: str, domain: str, inputs: Sequence[Tensor | None], writes: Sequence[str]
     ) -> tuple[Tensor | None, ...] | None:
         """Return the one output of a node whose type is known and whose value cannot be; else None."""
         if len(writes) != 1 or op_type in _EVALUATED:

@@ -7,7 +7,6 @@ Of the folder of a ``config.json`` nothing but that file is read, as data: no we
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from inspect import signature
 from types import ModuleType
@@ -30,19 +29,11 @@ if TYPE_CHECKING:
 
 # What says nothing of the shape, and keys by which transformers would fetch code or trained weights.
 _LEFT_OUT = frozenset(
-    {
-        "architectures",
-        "attn_implementation",
-        "auto_map",
-        "dtype",
-        "experts_implementation",
-        "model_type",
-        "quantization_config",
-        "torch_dtype",
-        "transformers_version",
-        "use_kernels",
+    (
+        *("architectures", "attn_implementation", "auto_map", "dtype", "experts_implementation", "model_type"),
+        *("quantization_config", "torch_dtype", "transformers_version", "use_kernels"),
         "use_pretrained_backbone",
-    }
+    )
 )
 # A usual length; models of sentences take 128 to 512.
 _TOKENS = 128
@@ -51,21 +42,13 @@ _SAMPLES = 16000
 _DTYPES = ("float16", "bfloat16")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Configured:
-    """What a configuration describes.
-
-    Attributes:
-        module: A module with the ``model``, with random weights, and ``example_inputs``.
-        assumed: Inputs whose sizes the configuration leaves open, and the values that they are filled with.
-    """
-
-    module: ModuleType
-    assumed: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
+Assumed = Mapping[str, tuple[int, int] | None]
 
 
-def configured(reference: Reference) -> Configured:
-    """Return the model that a configuration describes, and inputs for it.
+def configured(reference: Reference) -> tuple[ModuleType, Assumed]:
+    """Return a module with a configuration's ``model`` and ``example_inputs``, and what is assumed of these.
+
+    Assumed are the inputs whose sizes the configuration leaves open, with the values that fill them.
 
     Args:
         reference: Of a configuration; the default device is where the model is built.
@@ -88,9 +71,9 @@ def configured(reference: Reference) -> Configured:
     module.model = model  # type: ignore[attr-defined]  # what a user's file would define
     offered = _example_inputs(reference, model)
     if offered is None:
-        return Configured(module=module)
+        return module, {}
     module.example_inputs = offered  # type: ignore[attr-defined]  # as above
-    return Configured(module=module, assumed=_assumed(values, model))
+    return module, _assumed(values, model)
 
 
 def _built(reference: Reference, values: Mapping[str, Any]) -> Any:
@@ -187,7 +170,7 @@ def _example_inputs(reference: Reference, model: Any) -> Callable[[int], Inputs]
     return example_inputs
 
 
-def _assumed(values: Mapping[str, Any], model: Any) -> Mapping[str, tuple[int, int] | None]:
+def _assumed(values: Mapping[str, Any], model: Any) -> Assumed:
     """Return the inputs whose sizes the file leaves open, with their smallest and largest value."""
     config, main = model.config, model.main_input_name
     assumed: dict[str, tuple[int, int] | None] = {}

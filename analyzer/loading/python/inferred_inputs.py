@@ -1,9 +1,9 @@
 """Inputs that nobody gives: by the layers that read them, and by the standard names of Hugging Face.
 
-Readers are found by a partial ``torch.fx`` trace of ``forward``: PyTorch's own layers are leaves, a user's modules
-are traced into. A trace that ends part way, as at control flow that depends on values, has recorded what comes
-before. Between an input and its reader the recorded functions run on tensors without data whose sizes are primes:
-a prime that arrives shows which axis it was.
+Readers are found by a partial ``torch.fx`` trace of ``forward``: PyTorch's own layers are leaves, a user's
+modules are traced into. A trace that ends part way, as at control flow on values, has recorded all before.
+Between an input and its reader the functions run on tensors without data whose sizes are primes: a prime that
+arrives shows which axis it was.
 """
 
 from __future__ import annotations

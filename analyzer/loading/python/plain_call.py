@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any
 from analyzer.errors import ExportError
 from analyzer.loading.python.model_weights import built_with, fake_like, without_data
 from analyzer.loading.python.user_module import user_failure
-from analyzer.loading.torch_private import (
-    fake_tensor_mode,
-    gradients_by,
-    recurrences_by_one_step,
-    tree_map,
-)
+from analyzer.loading.torch_private import fake_tensor_mode, gradients_by, recurrences_by_one_step, tree_map
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,12 +56,7 @@ def call(user: UserModel, inputs: ExampleInputs, *, on_values: bool = True) -> N
     import torch
 
     model = user.model
-    with (
-        torch.no_grad(),
-        _widths_checked(model),
-        recurrences_by_one_step(),
-        gradients_by(_refuse_gradient),
-    ):
+    with torch.no_grad(), _widths_checked(model), recurrences_by_one_step(), gradients_by(_refuse_gradient):
         try:
             if user.meta:
                 model(*inputs.arguments, **inputs.keywords)

@@ -20,12 +20,7 @@ from unittest.mock import patch
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.construction import (
-    called_with,
-    require_fitting,
-    required_by,
-    values_of,
-)
+from analyzer.loading.python.construction import called_with, require_fitting, required_by, values_of
 from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_training, one_run
 from analyzer.loading.python.hugging_face import configured, inputs_of_library
 from analyzer.loading.python.input_spec import InputSpec, parameter_of
@@ -162,8 +157,7 @@ def _loaded(
         if weights != "meta":
             torch.manual_seed(0)  # random weights are the same in every run
         if reference.kind == "configuration":
-            built = configured(reference)
-            module, assumed = built.module, built.assumed
+            module, assumed = configured(reference)
             choice = ChosenModel(name=module.__name__, candidate=module.model)
         elif reused is not None:
             run, choice = reused.run, reused.afresh()

@@ -400,8 +400,5 @@ def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> C
         if isinstance(file := getattr(item, "__file__", None), str) and not is_library(os.path.abspath(file))
     }
     return CachedExecution(
-        run=run,
-        choice=replace(choice, candidate=candidate),
-        modules=own,
-        random_state=random_state,
+        run=run, choice=replace(choice, candidate=candidate), modules=own, random_state=random_state
     )

@@ -212,9 +212,7 @@ _LIMIT = 16
 
 
 def without_untranslatable(
-    program: ExportedProgram,
-    attempt: Callable[[Mapping[Any, PythonKernel]], Translated],
-    notes: list[str],
+    program: ExportedProgram, attempt: Callable[[Mapping[Any, PythonKernel]], Translated], notes: list[str]
 ) -> Translated:
     """Call ``attempt(translations)``, with one untranslatable operator of a program after another translated.
 
