@@ -178,15 +178,6 @@ def _divide(np: Any, _: Attributes, inputs: Arrays) -> Any:
     return np.asarray(np.abs(left) // np.abs(right) * np.sign(left) * np.sign(right), left.dtype)
 
 
-def _split(np: Any, attributes: Attributes, inputs: Arrays) -> Any:
-    sizes = attributes.get("split")
-    if sizes is None and len(inputs) > 1 and inputs[1] is not None:
-        sizes = inputs[1].tolist()
-    if sizes is None:
-        raise ValueError("equal parts: their number is the node's number of outputs")
-    return tuple(np.split(inputs[0], np.cumsum(sizes)[:-1], attributes.get("axis", 0)))
-
-
 def _ufunc(name: str) -> Fold:
     def function(np: Any, _: Attributes, inputs: Arrays) -> Any:
         ufunc = getattr(np, name)
@@ -245,9 +236,7 @@ _FUNCTIONS: Mapping[str, Fold] = {
     "ReduceProd": _reduction("prod"),
     "ReduceSum": _reduction("sum"),
     "Reshape": _reshape,
-    "Sign": _ufunc("sign"),
     "Slice": _slice,
-    "Split": _split,
     "Sqrt": _ufunc("sqrt"),
     "Squeeze": lambda _, attributes, inputs: inputs[0].squeeze(_axes(attributes, inputs)),
     "Sub": _ufunc("subtract"),
@@ -256,7 +245,6 @@ _FUNCTIONS: Mapping[str, Fold] = {
     "Transpose": lambda _, attributes, inputs: inputs[0].transpose(attributes.get("perm")),
     "Unsqueeze": lambda np, attributes, inputs: np.expand_dims(inputs[0], _axes(attributes, inputs) or ()),
     "Where": lambda np, _, inputs: np.where(*inputs),
-    "Xor": _ufunc("logical_xor"),
 }
 # By onnx.reference: seldom met in shape arithmetic. They give at most as many numbers as they read, or as many
 # for each index (NonZero, GatherND). Not here, on purpose: what makes a size from a number (Pad, OneHot,
@@ -266,7 +254,7 @@ BY_REFERENCE = frozenset(
         *("ArgMax", "ArgMin", "BitShift", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Clip"),
         *("Compress", "Cos", "CumSum", "Exp", "EyeLike", "Flatten", "GatherElements", "GatherND", "IsInf"),
         *("IsNaN", "Log", "Mean", "NonZero", "Pow", "Reciprocal", "ReduceMean", "Round", "Scatter"),
-        *("ScatterElements", "ScatterND", "Sin", "TopK", "Trilu", "Unique"),
+        *("ScatterElements", "ScatterND", "Sign", "Sin", "Split", "TopK", "Trilu", "Unique", "Xor"),
     )
 )
 

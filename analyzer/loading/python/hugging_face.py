@@ -126,15 +126,13 @@ def _plain(values: Mapping[str, Any], owner: type | None) -> dict[str, Any]:
     """Return the values that say what shape the model has, those of its parts too."""
     # Any other key becomes an attribute of the object: none may hide one of its methods.
     return {
-        key: _plain(value, None) | _kind(value) if isinstance(value, Mapping) else value
+        # Of a part the family is needed, which of the whole is read apart.
+        key: {**_plain(value, None), **{name: value[name] for name in ("model_type",) if name in value}}
+        if isinstance(value, Mapping)
+        else value
         for key, value in values.items()
         if not key.startswith("_") and key not in _LEFT_OUT and not callable(getattr(owner, key, None))
     }
-
-
-def _kind(part: Mapping[str, Any]) -> dict[str, Any]:
-    # A part's family is told beside its values, not around them.
-    return {"model_type": part["model_type"]} if isinstance(part.get("model_type"), str) else {}
 
 
 Inputs = dict[str, "torch.Tensor"]

@@ -6,7 +6,7 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, UsageError
@@ -45,17 +45,13 @@ def marks_in_form(spec: TreeSpec, marks: Iterator[object]) -> Tree:
     return rebuilt(spec, [marks_in_form(child, marks) for child in spec.children()])
 
 
+@dataclass(frozen=True, slots=True)
 class _Remainder:
-    """What an object holds beside its tensors; the same for two objects whose tensors have the same names."""
+    """What an object holds besides its tensors; the same for two objects whose tensors have the same names."""
 
-    def __init__(self, kind: type, names: tuple[str, ...], others: dict[str, object]) -> None:
-        self.kind, self.names, self.others = kind, names, others
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Remainder) and (self.kind, self.names) == (other.kind, other.names)
-
-    def __hash__(self) -> int:
-        return hash((self.kind, self.names))
+    kind: type
+    names: tuple[str, ...]
+    others: Mapping[str, object] = field(compare=False)
 
 
 def _holds_tensors(value: object) -> bool:
