@@ -179,7 +179,7 @@ class Connection:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _tell_deaths(self, yes: bool) -> None:
-        """Stop Ray from printing how workers and machines died; rows say what matters of it."""
+        """Set whether Ray prints how workers and machines died; rows say what matters of it."""
         # As Ray's own debugger does; no option says so (log_to_driver is about what tasks print).
         self.ray._private.worker._worker_logs_enabled = yes  # noqa: SLF001
 
