@@ -7,6 +7,7 @@ Where possible it runs with PyTorch's meta device as the default, so that no wei
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -104,7 +105,8 @@ def load_user_model(
         MemoryForeseenError: Building it takes more memory than it may.
     """
     inputs = {parameter_of(spec.name) for spec in specs}
-    cached = cached_execution(reference, weights=weights, inputs=inputs)
+    request = (reference, weights, frozenset(inputs), os.getcwd())
+    cached = cached_execution(request)
     if cached is not None or not are_cached(weights):
         return _loaded(reference, cached, inputs, weights, memory_bytes, training)[0]
     result: CachedExecution | AnalyzerError | None = None
@@ -117,7 +119,7 @@ def load_user_model(
         raise
     finally:
         if result is not None:
-            store(reference, result, recorded[0], weights=weights, inputs=inputs)
+            store(request, result, recorded[0])
     return user
 
 

@@ -16,7 +16,7 @@ import re
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -279,21 +279,15 @@ class CachedExecution:
         return replace(self.choice, candidate=candidate)
 
 
-_Request = tuple[Reference, ValuedWeights, frozenset[str], str]
-
-
-@dataclass(slots=True)
-class _CachedAnswer:
-    request: _Request
-    result: CachedExecution | AnalyzerError
-    dependencies: Dependencies
+Request = tuple[Reference, ValuedWeights, frozenset[str], str]
+"""A model, which of its tensors have values, its inputs by name, and the working folder."""
 
 
 @dataclass(slots=True)
 class _Executions:
     """Those of one analysis; ``weights_built`` says whether there were tensors with values among them."""
 
-    answers: list[_CachedAnswer] = field(default_factory=list)
+    answers: list[tuple[Request, CachedExecution | AnalyzerError, Dependencies]] = field(default_factory=list)
     weights_built: bool = False
 
 
@@ -337,44 +331,30 @@ def are_cached(weights: ValuedWeights) -> bool:
     return executions is not None
 
 
-def _request(reference: Reference, *, weights: ValuedWeights, inputs: Collection[str]) -> _Request:
-    return reference, weights, frozenset(inputs), os.getcwd()
-
-
-def cached_execution(
-    reference: Reference, *, weights: ValuedWeights, inputs: Collection[str]
-) -> CachedExecution | None:
+def cached_execution(request: Request) -> CachedExecution | None:
     """Return the cached execution of the same request, as long as all that was read is as it was.
 
     Raises:
         AnalyzerError: The execution failed, and would again.
     """
     cached = executions.answers if (executions := _CACHED.get()) else []
-    request = _request(reference, weights=weights, inputs=inputs)
-    for item in [item for item in cached if item.request == request]:
-        if not item.dependencies.unchanged():
+    for item in [item for item in cached if item[0] == request]:
+        _, result, dependencies = item
+        if not dependencies.unchanged():
             cached.remove(item)
             continue
-        count_as_read(item.dependencies)
-        if isinstance(item.result, AnalyzerError):
-            raise item.result
-        return item.result
+        count_as_read(dependencies)
+        if isinstance(result, AnalyzerError):
+            raise result
+        return result
     return None
 
 
-def store(
-    reference: Reference,
-    result: CachedExecution | AnalyzerError | None,
-    dependencies: Dependencies,
-    *,
-    weights: ValuedWeights,
-    inputs: Collection[str],
-) -> None:
+def store(request: Request, result: CachedExecution | AnalyzerError | None, dependencies: Dependencies) -> None:
     """Cache an execution, or why it failed, for the rest of the analysis."""
     executions = _CACHED.get()
     if executions is not None and result is not None:
-        request = _request(reference, weights=weights, inputs=inputs)
-        executions.answers.append(_CachedAnswer(request=request, result=result, dependencies=dependencies))
+        executions.answers.append((request, result, dependencies))
 
 
 def execution_of(run: ScriptRun, choice: ChosenModel, random_state: Tensor) -> CachedExecution | None:
