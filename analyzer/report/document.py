@@ -55,11 +55,34 @@ class Text(Block):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An item of a list: a change with its gain, the operator and the line that it is about, and its command.
+
+    ``index`` is the operator's; ``others`` are words for further ones.
+    """
+
+    title: str
+    gain: str
+    operator: str = ""
+    index: int | None = None
+    others: str = ""
+    place: str = ""
+    command: str = ""
+
+    def __str__(self) -> str:
+        about = ", ".join(filter(None, (self.gain, self.operator + self.others, self.place)))
+        return f"{self.title}: {about}."
+
+
+Item = str | tuple[str, str] | Action
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Items(Block):
     """A list under a title; an item of two texts is a label and what it labels."""
 
     title: str
-    items: tuple[str | tuple[str, str], ...]
+    items: tuple[Item, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +210,7 @@ def texts(*found: str, **more: Any) -> Iterator[Text]:
     return (Text(text=text, **more) for text in found if text)
 
 
-def items(title: str, found: Sequence[str | tuple[str, str]], **more: Any) -> Iterator[Items]:
+def items(title: str, found: Sequence[Item], **more: Any) -> Iterator[Items]:
     """Yield a list where it has any item."""
     if found:
         yield Items(title=title, items=tuple(found), **more)

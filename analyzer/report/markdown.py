@@ -11,6 +11,7 @@ from analyzer.report.document import (
     Document,
     Figures,
     Headline,
+    Item,
     Items,
     Table,
     Text,
@@ -60,15 +61,24 @@ def _parts(block: Block) -> Iterator[str]:
             )
             yield _table(("", "", "90 % interval, share", ""), rows, (1, 2))
         case Command():
-            # Between backticks no escape is read.
-            line = printable(block.line).replace("`", "'")
-            yield f"{escape(block.label)}: `{line}`"
+            yield f"{escape(block.label)}: {_code(block.line)}"
         case Table():
             yield from _sheet_parts(block)
 
 
-def _item(item: str | tuple[str, str]) -> str:
-    return escape(item) if isinstance(item, str) else f"**{escape(item[0])}:** {escape(item[1])}"
+def _item(item: Item) -> str:
+    if isinstance(item, str):
+        return escape(item)
+    if isinstance(item, tuple):
+        return f"**{escape(item[0])}:** {escape(item[1])}"
+    about = escape(str(item).removeprefix(item.title))
+    return f"**{escape(item.title)}**{about} {_code(item.command) if item.command else ''}".rstrip()
+
+
+def _code(line: str) -> str:
+    # Between backticks no escape is read.
+    inside = printable(line).replace("`", "'")
+    return f"`{inside}`"
 
 
 def _sheet_parts(sheet: Table) -> Iterator[str]:

@@ -21,6 +21,7 @@ from analyzer.report.document import (
     ANSWER,
     SCREEN,
     WHOLE,
+    Action,
     Block,
     Command,
     Document,
@@ -142,16 +143,21 @@ def _run(analysis: Analysis) -> Iterator[Block]:
         yield Command(label=method.apply_words(analysis), line=line, detail=first)
 
 
-def _next(analysis: Analysis) -> Iterator[tuple[str, str] | str]:
+def _next(analysis: Analysis) -> Iterator[Action | str]:
     """What would gain most: by how much, where, and the command that does it."""
     for one in analysis.opportunities[:CHANGES_SHOWN]:
-        saved = f"saves {seconds(one.gain_s)} ({span(seconds(one.gain_low_s), seconds(one.gain_high_s))})"
+        gain = f"saves {seconds(one.gain_s)} ({span(seconds(one.gain_low_s), seconds(one.gain_high_s))})"
         if one.gain_usd_per_million is not None:
-            saved += f" and {dollars(one.gain_usd_per_million)} per million"
-        where = operator_label(analysis.operators[one.operators[0]]) if one.operators else ""
-        where += f" and {more:,} more" if (more := len(one.operators) - 1) > 0 else ""
-        place = f"{one.source.file}:{one.source.line}" if one.source else ""
-        yield one.title, f"{', '.join(filter(None, (saved, where, place)))}. {one.command}".strip()
+            gain += f" and {dollars(one.gain_usd_per_million)} per million"
+        yield Action(
+            title=one.title,
+            gain=gain,
+            operator=operator_label(analysis.operators[one.operators[0]]) if one.operators else "",
+            index=one.operators[0] if one.operators else None,
+            others=f" and {more:,} more" if (more := len(one.operators) - 1) > 0 else "",
+            place=f"{one.source.file}:{one.source.line}" if one.source else "",
+            command=one.command,
+        )
     if more := len(analysis.opportunities[CHANGES_SHOWN:]):
         yield f"The record has {more} more."
 

@@ -11,11 +11,13 @@ from analyzer.report.document import (
     ANSWER,
     SCREEN,
     WHOLE,
+    Action,
     Block,
     Command,
     Document,
     Figures,
     Headline,
+    Item,
     Items,
     Table,
     Text,
@@ -90,19 +92,24 @@ def _print_block(console: Console, block: Block, detail: int) -> None:
             _print_line(console, block.title, "bold")
             for item in block.items:
                 _print_line(console, _item(item), first="  - ")
+                if isinstance(item, Action) and item.command:
+                    _print_command(console, f"    {item.command}")
         case Figures():
             for line in _figure_lines(block):
                 _print_line(console, line, rest=" " * _NAMES)
         case Command():
-            # Not broken: a line to be copied is one.
-            line = f"{_clean(block.label)}: {_clean(block.line)}"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            _print_command(console, f"{block.label}: {block.line}")
         case Table():
             _print_table(console, block, detail)
 
 
-def _item(item: str | tuple[str, str]) -> str:
-    return item if isinstance(item, str) else ": ".join(item)
+def _item(item: Item) -> str:
+    return ": ".join(item) if isinstance(item, tuple) else str(item)
+
+
+def _print_command(console: Console, line: str) -> None:
+    # Not broken: a line to be copied is one.
+    console.print(_clean(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def _clean(text: str) -> str:
@@ -219,7 +226,9 @@ def _mailed(block: Block) -> Iterator[str]:
             yield block.text
         case Items():
             yield f"{block.title}:"
-            yield from (f"- {_item(item)}" for item in block.items)
+            for item in block.items:
+                yield f"- {_item(item)}"
+                yield item.command if isinstance(item, Action) else ""
         case Figures():
             for one in block.figures:
                 interval = f" ({one.interval})" if one.interval else ""

@@ -10,7 +10,7 @@ import pytest
 import report_factory as factory
 
 from analyzer import analyze
-from analyzer.record.analysis import Analysis
+from analyzer.record.analysis import Analysis, Opportunity
 from analyzer.report import html
 
 pytestmark = pytest.mark.browser
@@ -189,6 +189,30 @@ def test_commands_on_lines_of_their_own_and_in_running_text_are_copied(visit: An
     page.locator(".method-part", has_text="Not listed").locator("summary").click()
     page.locator("[data-copy='analyze devices']").click()
     page.wait_for_function("document.querySelector('[data-copy=\"analyze devices\"]').textContent === 'Copied'")
+
+
+def test_what_to_do_next_leads_to_its_operator_and_its_line_and_its_command_is_copied(visit: Any) -> None:
+    base = factory.analysis(24)
+    change = Opportunity(
+        code="change",
+        title="Change it",
+        operators=(7, 8),
+        source=base.operators[7].source,
+        gain_s=2e-3,
+        gain_low_s=1e-3,
+        gain_high_s=3e-3,
+        command="analyze apply net.py --fix it",
+    )
+    page, seen = visit(replace(base, opportunities=(change,)), viewport=DESK)
+    item = page.locator(".rests li", has_text="Change it")
+    item.locator("[data-select]").click()
+    assert page.evaluate("report.selected()") == 7
+    item.locator("[data-line]").click()
+    assert page.evaluate("document.activeElement.textContent") == "17"
+    item.locator("button").click()
+    page.wait_for_function("document.querySelector('.rests button').textContent === 'Copied'")
+    assert item.locator("code").inner_text() == "analyze apply net.py --fix it"
+    assert seen.errors == []
 
 
 def test_what_is_folded_has_no_serious_violation_either(visit: Any, unfold: Any, axe_finds: Any) -> None:

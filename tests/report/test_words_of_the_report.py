@@ -728,5 +728,8 @@ def test_what_to_do_next_is_five_changes_with_gain_place_and_command_and_finding
         assert told in words
     assert "Change number 6" not in words
     assert "The record has 2 more." in words
+    # A line to be copied is one, however long.
+    assert "    analyze apply net.py --batch 1" in render(found, "text").splitlines()
+    assert "net.py:1. `analyze apply net.py --batch 1`" in render(found, "markdown")
     assert f"{base.findings[0].code}:" in render(base, "markdown")
     assert f"{base.findings[0].code}:" not in render(found, "markdown")
