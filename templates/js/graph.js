@@ -571,11 +571,13 @@ const graph = (() => {
     address.onChange(() => { if ((address.get("graph") || "") !== state()) restore(address.get("graph")); });
     frame = viewport.on(target.querySelector(".graph-scroll"), document.getElementById("graph-drawing"), target.querySelector(".graph-tools"), stopInView);
     const first = () => {
+      // What is folded has no width.
+      if (target.querySelector("details:not([open])")) return;
       watcher.disconnect();
       if (view === null) draw().then(() => { document.documentElement.dataset.graph = "drawn"; });
     };
     const watcher = new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && first(), { rootMargin: "400px" });
-    watcher.observe(target);
+    watcher.observe(target.querySelector(".graph-scroll"));
     report.onSelect((index) => document.querySelectorAll('.graph-keys [data-box^="o"]').forEach((button) =>
       button.setAttribute("aria-pressed", String(button.dataset.box === `o${index}`))));
     document.getElementById("graph-reset").addEventListener("click", () => { only = 0; open.clear(); start.forEach((at) => open.add(at)); here = null; draw(); });
