@@ -128,6 +128,7 @@ class Price:
         price_date: ISO date of the price; empty where the source does not say.
         pricing: How it is paid.
         region: Where the price holds.
+        gpu_count: GPUs of that machine, all of which are paid; below 1 for a slice of one.
     """
 
     provider: str = ""
@@ -136,6 +137,7 @@ class Price:
     price_date: str = ""
     pricing: Pricing = "on-demand"
     region: str = ""
+    gpu_count: Amount = 0.0
 
     @property
     def machine(self) -> str:

@@ -90,7 +90,7 @@ def networks(rows: Rows, card: Device, *, by_operator: bool) -> None:
             cells += compared(taken, estimate)
         print(f"| {row['model']} | {row['type']} | {row['batch']} | " + " | ".join(cells) + " |")
         if "nodes" in row:
-            _add_operators(operators, row, predicted.groups, times["graph"].groups_s)
+            _add_operators(operators, row, predicted.groups, times["graph"].groups.value)
     for way, pairs in found.items():
         _summary(way, pairs)
     if by_operator:
@@ -132,7 +132,7 @@ def single(families: dict[str, Rows], card: Device) -> None:
         for row in rows:
             graph = to_graph(onnx.load_from_string(cases[row["case"]].model()), bindings={})
             times = Predicted.of(graph, card, row["dtype"]).times(replayed=True)
-            seconds, taken = float(times.groups_s.sum()), row["kernel_s"]
+            seconds, taken = float(times.groups.value.sum()), row["kernel_s"]
             # One replay has a fixed cost of its own, which the sum of kernels has not; of several kernels it
             # is a small part, and the gaps between them count.
             if row["copies"] > 1:

@@ -294,7 +294,7 @@ def generating_instance(at: int, highest: float, usd: float, **changes: Any) -> 
 
 def generation(**changes: Any) -> CapacityResult:
     """5 requests/s: three with a GPU; or two on which two GPUs share a copy, one of which alone is too slow."""
-    large = {"instance": "g.2xlarge", "width": 2, "replicas": 2}
+    large = {"instance": "g.2xlarge", "width": 2, "replicas": 2, "gpu_count": 4.0}
     values: dict[str, Any] = {
         "requests": "generation",
         "rate_per_s": TOKEN_RATE,

@@ -173,7 +173,7 @@ def _listed_devices() -> str:
     from analyzer.devices.catalogue import DEFAULT_CPU, cpus, gpus
 
     lines = [
-        "GPUs (dense peaks; * the release wheel of ONNX Runtime does not run there: predicted for reference)"
+        "GPUs (dense peaks; * ONNX Runtime's release wheel has no machine code for it: predicted for reference)"
     ]
     lines += [_device_row(card) for card in gpus()]
     lines += ["", "CPUs (all cores together)"]
@@ -208,9 +208,7 @@ def _device_page(name: str, device: Device, rented: tuple[Instance, ...], *, fro
     if names:
         lines.append(f"Also called {', '.join(names)}")
     if device.kind == "gpu" and not device.runs_release_wheel:
-        lines.append(
-            "The release wheel of ONNX Runtime has no machine code for it: predicted for reference only."
-        )
+        lines.append("ONNX Runtime's release wheel has no machine code for it: predicted for reference only.")
     lines.append("")
     if device.like:
         lines += [f"Like {device.like} of the catalogue", ""]

@@ -38,7 +38,7 @@ class Choice:
         rival: The plan it was weighed against, None where it stood alone.
         advantage: Of ``plan`` over ``rival`` under the objective, with its interval.
         speedup: CPU latency over GPU latency with its interval; None without a GPU plan.
-        ineligible: Why a plan was not eligible: ``fails``, ``memory``, ``wheel``, ``kernels`` or
+        ineligible: Why a plan was not eligible: ``fails``, ``memory``, ``no-machine-code``, ``kernels`` or
             ``pins``.
         misses_slo: Whether no eligible plan meets the SLO, so that the nearest was chosen.
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
@@ -121,7 +121,7 @@ def _ineligible(question: DecisionInput, plans: Plans) -> Iterator[tuple[Name, s
         if question.fails:
             yield plan.name, "fails"
         elif "gpu" in plan.sides and question.gpu is not None and not question.gpu.runs_release_wheel:
-            yield plan.name, "wheel"
+            yield plan.name, "no-machine-code"
         elif not plan.fits:
             yield plan.name, "memory"
         elif (plan.name == "gpu" and nothing_on_gpu(question)) or lacks_cpu_kernels(question, plan):

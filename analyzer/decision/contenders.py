@@ -265,7 +265,7 @@ def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> tuple[str, 
         return why, f"it does not fit: {_room(question, plan)}"
     return why, {
         "fails": "the run failed" if question.run_fails else question.fails,
-        "wheel": "ONNX Runtime's release wheel has no machine code for it",
+        "no-machine-code": "ONNX Runtime's release wheel has no machine code for it",
         "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU"
         if "gpu" in plan.sides or plan.name == "gpu"
         else question.cpu_refuses,

@@ -149,6 +149,11 @@ def ratio(
     return middle, middle * math.exp(-math.sqrt(down)), middle * math.exp(math.sqrt(up))
 
 
+def in_other_kernels(before: ErrorComponents, after: ErrorComponents, form: str) -> ErrorComponents:
+    """Return the parts of a run in another form of numbers: kernels that take other times err by themselves."""
+    return tuple(part if part in before else replace(part, source=f"{part.source} in {form}") for part in after)
+
+
 def over(one: Figure, other: Figure) -> tuple[float, float, float] | None:
     """Return one time over another, with the interval of errors that have nothing in common."""
     if min(one.low, other.low) <= 0:

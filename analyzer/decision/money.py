@@ -81,6 +81,7 @@ def _row(question: DecisionInput, plan: Plan, instance: Instance, run: HostedRun
         provider=instance.provider,
         instance=instance.name,
         gpu=instance.gpu,
+        gpu_count=instance.gpu_count,
         usd_per_hour=instance.usd_per_hour,
         price_date=instance.price_date,
         throughput_per_s=throughput,

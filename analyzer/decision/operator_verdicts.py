@@ -34,6 +34,7 @@ REASONS = (
     "energy",  # slower there, with fewer joules
     "fused",  # runs as one with an operator that is bound to the CPU
     "no-gpu",  # only the CPU was looked at
+    "no-machine-code",  # ONNX Runtime's release wheel has none for this GPU
     "no-session",  # ONNX Runtime cannot run this model on this GPU
     "unknown",  # no time is known
     "folded",
@@ -132,8 +133,8 @@ class _Judge:
                 "gpu", middle, "data-on-gpu", f"{work}; the copies to the CPU would add {copies}."
             )
         if self._question.gpu is not None and not self._question.gpu.runs_release_wheel:
-            why = f"{work}; ONNX Runtime's release wheel does not run on {self._gpu}"
-            return self._verdict("cpu", middle, "no-session", f"{why}.")
+            why = f"{work}; ONNX Runtime's release wheel has no machine code for {self._gpu}"
+            return self._verdict("cpu", middle, "no-machine-code", f"{why}.")
         if self._plans.gpu is not None and not self._plans.gpu.fits:
             return self._verdict("cpu", middle, "gpu-memory", f"{work}; {self._gpu} has no room for it.")
         if self._question.objective == "energy":

@@ -188,8 +188,8 @@ def _why_no_rival(question: DecisionInput, choice: Choice) -> str:
     ineligible = {name: why for name, why in choice.ineligible.items() if name != choice.plan.name}
     if ineligible.get("gpu") == ineligible.get("cpu") == "memory":
         return "neither alone has room for the model"
-    if "wheel" in ineligible.values():
-        return f"ONNX Runtime's release wheel does not run on {gpu_name(question)}, predicted for reference"
+    if "no-machine-code" in ineligible.values():
+        return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}"
     if ineligible.get("gpu") == "memory":
         return f"the model does not fit the memory of {gpu_name(question)}"
     if ineligible.get("cpu") == "memory":
@@ -220,7 +220,7 @@ def cause(question: DecisionInput, plans: Plans, choice: Choice) -> str:
         if name == "gpu" and why == "kernels":
             types = {group.op_type for group in question.cuda_groups}
             return f"ONNX Runtime has no CUDA kernel for {listed(sorted(types))}."
-        if name == "gpu" and why == "wheel":
+        if name == "gpu" and why == "no-machine-code":
             return f"ONNX Runtime's release wheel has no machine code for {gpu_name(question)}."
         if name == "gpu" and why == "memory":
             room, need = byte_count(_memory_of(question)), byte_count(plans.gpu.memory_bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from analyzer.decision.energy import power, watts
@@ -14,6 +14,7 @@ from analyzer.generation.memory import Footprint
 from analyzer.generation.request import Request, Setting, StepTypes, TimeLimits
 from analyzer.generation.times import GeneratingModel, RequestPhases, Runner, timed
 from analyzer.memory.fit import largest_between
+from analyzer.options import CACHES, WEIGHTS
 from analyzer.record.generation import GenerationOption
 
 
@@ -79,6 +80,10 @@ class Market:
     # The answer's device is chosen before the table of all is made: what was worked out is reused.
     known: dict[object, tuple[GenerationOption, Candidate] | None] = field(default_factory=dict)
 
+    def keeps(self, phases: RequestPhases) -> bool:
+        """Tell whether a request keeps the limits."""
+        return self.limits.keep(phases.first.value, phases.other.value)
+
 
 def candidate(
     model: GeneratingModel, device: Device, setting: Setting, request: Request, market: Market
@@ -101,6 +106,21 @@ def candidate(
     )
 
 
+def other_settings(own: Setting, kind: str) -> Iterator[tuple[str, str, str, Setting]]:
+    """Yield settings that a device of a kind may run sooner: the option, its value, what to do, the setting."""
+
+    def is_narrower(name: str, than: str) -> bool:
+        return int(name.lstrip("bfpint")) < int(than.lstrip("bfpint"))
+
+    checked = "another model, whose accuracy must be checked"
+    if kind == "gpu" and own.launch == "session":
+        yield "launch", "graph", "Replay each step as one CUDA graph", replace(own, launch="graph")
+    for weights in (name for name in WEIGHTS if is_narrower(name, own.weights)):
+        yield "weights", weights, f"Store the weights in {weights}: {checked}", replace(own, weights=weights)
+    for cache in (name for name in CACHES if is_narrower(name, own.cache)):
+        yield "kv", cache, f"Store the cache in {cache}: {checked}", replace(own, cache=cache)
+
+
 # Batches that are timed together while the largest one is looked for.
 _TOGETHER, _PARTS = 5, 4
 
@@ -117,8 +137,7 @@ def largest_batch(one: Candidate, market: Market, *, exact: bool = True) -> tupl
     known: dict[int, RequestPhases] = {}
 
     def keeps(batch: int) -> bool:
-        phases = known[batch] if batch in known else time([batch])
-        return market.limits.keep(phases.first.value, phases.other.value)
+        return market.keeps(known[batch] if batch in known else time([batch]))
 
     def time(batches: Sequence[int]) -> RequestPhases:
         requests = [replace(one.request, batch=batch) for batch in batches]
@@ -176,7 +195,7 @@ def option(
         weights=weights,
         kv=cache,
         fits=one.fits,
-        meets_limits=market.limits.keep(phases.first.value, phases.other.value) if market.limits.any else None,
+        meets_limits=market.keeps(phases) if market.limits.any else None,
         memory_bytes=one.whole_bytes,
         batch=one.request.batch,
         largest_batch=most,
@@ -191,13 +210,12 @@ def _price(one: Candidate, market: Market) -> tuple[Price, float] | None:
     width, offers = one.setting.width, []
     known: dict[object, float | None] = {}
     for instance in market.instances:
-        usd, rate = instance.usd_per_hour, one.phases.tokens_per_s
+        rate = one.phases.tokens_per_s
         if one.device.kind == "gpu":
             number = int(instance.gpu_count)
             if instance.gpu != one.device.slug or number < width:
                 continue
-            usd /= number // width  # a machine with more of them runs as many models as fit side by side
-            least = usd
+            rate *= number // width  # a machine with more of them runs as many models as fit side by side
         else:
             # A CPU that can be rented is another one than that which was looked at.
             if instance.gpu or instance.accelerator or (instance.memory_bytes or 0) < one.whole_bytes:
@@ -208,10 +226,8 @@ def _price(one: Candidate, market: Market) -> tuple[Price, float] | None:
                 there = () if cpu is None else timed(one.model, cpu, one.setting, [one.request], Runner())
                 known[key] = there[0].tokens_per_s if there else None
             rate = known[key] or 0.0
-            if not rate:
-                continue
-            least = usd / rate
-        price = seen_as(Price, instance, instance=instance.name, usd_per_hour=usd)
-        offers.append((least, price.machine, price, rate))
+        if rate:
+            price = seen_as(Price, instance, instance=instance.name)
+            offers.append((instance.usd_per_hour / rate, price.machine, price, rate))
     best = min(offers, key=lambda offer: offer[:2], default=None)
     return None if best is None else best[2:]

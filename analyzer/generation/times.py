@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from analyzer.decision.error_components import ErrorComponents
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
 from analyzer.generation.configured_model import ConfiguredModel
 from analyzer.generation.graphs.graph_model import GraphModel
 from analyzer.generation.request import Request, Setting, StepSizes, StepTypes
-from analyzer.generation.steps.step_times import step_times
+from analyzer.generation.steps.step_times import StepTimes, step_times
 from analyzer.prediction import total
 from analyzer.record.generation import RequestTimes, times_as_keys
 
@@ -21,12 +22,15 @@ GeneratingModel = ConfiguredModel | GraphModel
 class RequestPhases:
     """A request's two phases.
 
-    ``first`` is the time to the first token, ``other`` the mean time of another one.
+    ``first`` is the time to the first token, ``other`` the mean time of another one; ``times`` are of the
+    ``steps`` that they were predicted from, each with how often it is made.
     """
 
     request: Request
     first: Figure
     other: Figure
+    times: StepTimes | None = None
+    steps: tuple[tuple[int, float], ...] = ()
 
     @property
     def whole(self) -> Figure:
@@ -37,6 +41,15 @@ class RequestPhases:
     def tokens_per_s(self) -> float:
         """Output tokens of the whole batch in a second."""
         return self.request.batch * self.request.output / self.whole.value
+
+    @property
+    def components(self) -> ErrorComponents:
+        """The whole request as predicted, by what errs together; what a run has shown cancels between two."""
+        return tuple(
+            replace(part, time=part.time.scaled(often))
+            for at, often in self.steps
+            for part in (self.times.components(at) if self.times is not None else ())
+        )
 
     def recorded(self) -> RequestTimes:
         """As the record has it."""
@@ -121,12 +134,15 @@ def timed(
     )
     result = []
     for request in requests:
-        others = [
-            times.of(position[request.decode(context, width)]).scaled(weight)
-            for context, weight in request.contexts()
-        ]
-        first = times.of(position[request.prefill(width)])
-        phases = RequestPhases(request=request, first=first, other=total(others))
+        prompt = position[request.prefill(width)]
+        decodes = [(position[request.decode(context, width)], part) for context, part in request.contexts()]
+        phases = RequestPhases(
+            request=request,
+            first=times.of(prompt),
+            other=total(times.of(at).scaled(part) for at, part in decodes),
+            times=times,
+            steps=((prompt, 1.0), *((at, max(0, request.output - 1) * part) for at, part in decodes)),
+        )
         one = runner.corrected(phases, device, types)
         unsure = model.unsure
         result.append(replace(one, first=one.first.widened(unsure), other=one.other.widened(unsure)))

@@ -22,7 +22,7 @@ from analyzer.generation.answer import (
     request_of,
     setting_of,
 )
-from analyzer.generation.options import Market
+from analyzer.generation.options import Market, candidate
 from analyzer.generation.ranking import rank_requests
 from analyzer.generation.request import Request, StepSizes, StepTypes, TimeLimits
 from analyzer.generation.sources import (
@@ -47,6 +47,7 @@ from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides, measure_request, not_run
 from analyzer.pipeline.measure import Measured
+from analyzer.pipeline.opportunities import of_request
 from analyzer.pipeline.options import make_options, path_shower
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import CpuForm, PreparedGraph, prepare
@@ -95,9 +96,14 @@ def generation_with_basis(
     measured = _measured(source.model, question, options, targets, progress)
     run = time.perf_counter()
     progress("predicting", None)
-    analysis = generation_analysis(
-        source, shown or f"{type(model).__name__} in memory", question, options, targets, measured
+    invocation = Invocation(
+        command="generate",
+        model=shown,
+        options=written("generate", given, path_shower()),
+        stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
     )
+    name = shown or f"{type(model).__name__} in memory"
+    analysis = generation_analysis(source, name, question, options, targets, measured, invocation)
     spent = {"load": loaded - started, "predict and decide": time.perf_counter() - run}
     facts = {key: value for side in measured.sides for key, value in side.facts.items()}
     messages = tuple(dict.fromkeys(text for side in measured.sides for text in side.messages))
@@ -106,12 +112,6 @@ def generation_with_basis(
         spent["measure"] = run - loaded
     analysis = replace(
         analysis,
-        invocation=Invocation(
-            command="generate",
-            model=shown,
-            options=written("generate", given, path_shower()),
-            stand_ins={} if targets.default_gpu is None else {"gpu": (targets.default_gpu,)},
-        ),
         environment=environment.describe(
             measured=Measured(facts=facts, messages=messages) if ran else None,
             timings_s=spent,
@@ -201,11 +201,11 @@ def generation_analysis(
     question: GenerationOptions,
     options: Options,
     targets: Targets,
-    measured: MeasuredSides | None = None,
+    measured: MeasuredSides,
+    invocation: Invocation,
 ) -> Analysis:
     """The record of a generating model, without the circumstances."""
-    model, measured = source.model, measured or MeasuredSides()
-    gpus = targets.gpus
+    model, gpus = source.model, targets.gpus
     if not gpus and question.gpus is not None:
         raise UsageError(f"--gpus {question.gpus}: there is no GPU to share the model.", hint="Name a --gpu.")
     request = ran = request_of(model, question)
@@ -294,6 +294,7 @@ def generation_analysis(
         answer=best and replace(best, guessed=guessed),
         ranking=ranking,
         generation=result,
+        invocation=invocation,
     )
     first_tokens = Predictor(options, targets.cpu, on_cpu.first, predictor.offers)
     prompt, seen = steps.prefill(), measured.seen(ran.batch, "prompt")
@@ -304,7 +305,9 @@ def generation_analysis(
         plans=read.decision.plans,
         verdict=read.decision.verdict,
     )
-    return replace(analysis, phases=Phases(prefill=prefill))
+    analysis = replace(analysis, phases=Phases(prefill=prefill))
+    one = candidate(model, first, setting, request, market)
+    return analysis if one is None else replace(analysis, opportunities=of_request(analysis, one, market))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

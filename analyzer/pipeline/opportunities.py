@@ -7,31 +7,44 @@ that a gain is known better than either time; one whose interval holds zero is n
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from analyzer.decision import DecisionInput
 from analyzer.decision.choice import Ratio
 from analyzer.decision.decision_input import Side
-from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, over, ratio
+from analyzer.decision.error_components import (
+    EVEN,
+    ErrorComponent,
+    ErrorComponents,
+    in_other_kernels,
+    over,
+    ratio,
+)
 from analyzer.decision.plans import by_operator_type, plan_all, session_plans
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
+from analyzer.generation.answer import BATCHES
+from analyzer.generation.options import Candidate, Market, other_settings
+from analyzer.generation.request import Setting
+from analyzer.generation.times import RequestPhases, timed
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.forms import CONVERTED
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
 from analyzer.pipeline.rewrites import rewrites
+from analyzer.pipeline.training_summary import mixed_times
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.features import RECURRENT_GATES
 from analyzer.prediction.gpu.launch import HOST_WIDTH, REPLAY_S
 from analyzer.record.analysis import Analysis, Opportunity
+from analyzer.record.generation import GenerationResult
 from analyzer.record.invocation import amended, command_line
 from analyzer.record.outcome import WORTHWHILE, Answer
 from analyzer.report.method import apply_command
 from analyzer.text import first_few, plural
-from analyzer.units import factor, seconds
+from analyzer.units import dollars, factor, seconds
 
 # Of the highest rate that a larger batch reaches: beyond, it is latency for little.
 _SATURATED = 0.9
@@ -42,8 +55,11 @@ _LEAST = 1e-3  # of a time whose interval reaches 0, for which there is no logar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Change:
-    """A change with how many times as long the answer takes without it, and the ends of that."""
+class Change:
+    """A change with how many times as long the answer takes without it, and the ends of that.
+
+    ``of_dollars``: it is how many times as many dollars instead.
+    """
 
     code: str
     title: str
@@ -52,6 +68,7 @@ class _Change:
     options: Mapping[str, tuple[str, ...]] | None = None
     findings: tuple[str, ...] = ()
     same_device: bool = True
+    of_dollars: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -98,10 +115,10 @@ def opportunities(
 ) -> tuple[Opportunity, ...]:
     """Return what would gain most first; ``analysis`` is the whole record but for this and its findings.
 
-    None for a training step and a check, nor for a rented CPU that nobody named.
+    None for a check, nor for a rented CPU that nobody named; of a training step in precision and batch alone.
     """
     answer, first = analysis.answer, analysis.devices.gpu
-    if answer is None or answer.latency is None or analysis.model.training or predictor.options.fixed:
+    if answer is None or answer.latency is None or predictor.options.fixed:
         return ()
     others = (other.device for other in analysis.alternatives)
     gpu = next((one for one in others if one.slug == answer.device), first)
@@ -116,59 +133,73 @@ def opportunities(
     )
     # Precisions, other batches and operators of a record are of its own GPU and batch.
     own = answer.batch == analysis.model.batch and gpu is first
-    rules = (*_RULES, *(_OF_OWN if own else ()))
-    found = (_opportunity(subject, change) for rule in rules for change in rule(subject))
-    return tuple(sorted(filter(None, found), key=lambda one: (-one.gain_s, one.code)))
+    rules = _OF_TRAINING if analysis.model.training else (*_RULES, *(_OF_OWN if own else ()))
+    return offered(analysis, (change for rule in rules for change in rule(subject)))
 
 
-def _opportunity(subject: _Subject, change: _Change) -> Opportunity | None:
-    answer, operators = subject.answer, subject.analysis.operators
-    time, gain = answer.latency, change.gain
-    if time is None or gain is None or gain[0] < WORTHWHILE or gain[1] <= 1:
+def offered(analysis: Analysis, changes: Iterable[Change]) -> tuple[Opportunity, ...]:
+    """Return the changes of a record's answer that are sure to gain, what gains most first."""
+    sure = [(one.gain, one) for one in changes if one.gain and one.gain[0] >= WORTHWHILE and one.gain[1] > 1]
+    sure.sort(key=lambda pair: (-pair[0][0], pair[1].code))
+    return tuple(filter(None, (_opportunity(analysis, one, gain) for gain, one in sure)))
+
+
+def surest(changes: Iterable[Change]) -> Iterator[Change]:
+    """Yield of the changes of each code the one whose least gain is the largest."""
+    by_least_gain = sorted(changes, key=lambda one: one.gain[1] if one.gain else 0.0)
+    yield from {one.code: one for one in by_least_gain}.values()
+
+
+def _opportunity(analysis: Analysis, change: Change, gain: Ratio) -> Opportunity | None:
+    answer, operators = analysis.answer, analysis.operators
+    time = None if answer is None else answer.dollars if change.of_dollars else answer.latency
+    if answer is None or time is None:
         return None
     # Shares of the answer's time, of which the time itself errs apart.
     share, low, high = (1 - 1 / end for end in gain)
     saved = time.value * share
     down = math.hypot(math.log(share / low), math.log(time.value / max(time.low, _LEAST * time.value)))
     up = math.hypot(math.log(high / share), math.log(time.high / time.value))
+    low_end, high_end = saved * math.exp(-down), min(saved * math.exp(up), max(saved, time.high))
     usd = answer.usd_per_million if change.same_device else None
+    gains = {"gain_usd_per_million": None if usd is None else usd * share}
+    if change.of_dollars:
+        gains |= {"gain_usd_low_per_million": low_end, "gain_usd_high_per_million": high_end}
+    else:
+        gains |= {"gain_s": saved, "gain_low_s": low_end, "gain_high_s": high_end}
     slowest_first = sorted(change.operators, key=lambda at: -(operators[at].cpu.time_s or 0.0))
     return Opportunity(
         code=change.code,
         title=change.title,
         operators=tuple(slowest_first),
         source=next((operators[at].source for at in slowest_first if operators[at].source), None),
-        gain_s=saved,
-        gain_low_s=saved * math.exp(-down),
-        gain_high_s=min(saved * math.exp(up), max(saved, time.high)),
-        gain_usd_per_million=None if usd is None else usd * share,
-        command=_command(subject, change),
+        command=_command(analysis, change),
         findings=change.findings,
+        **gains,
     )
 
 
-def _command(subject: _Subject, change: _Change) -> str:
+def _command(analysis: Analysis, change: Change) -> str:
     """Return the line that applies the change, else the one that analyses it; empty where code must change."""
     if change.options is None:
         return ""
     form = change.options.get("precision", ("",))[0]
-    line = apply_command(subject.analysis, change.options) if not form or form in CONVERTED else ""
-    invocation = subject.analysis.invocation
+    line = apply_command(analysis, change.options) if not form or form in CONVERTED else ""
+    invocation = analysis.invocation
     if line or invocation is None or "fix" in change.options:
         return line
-    return command_line(
-        amended(invocation, {name: texts for name, texts in change.options.items() if name != "plan"})
-    )
+    options = {name: texts for name, texts in change.options.items() if name != "plan" and texts}
+    return command_line(amended(invocation, options, without=change.options))
 
 
-def _other_operators(subject: _Subject) -> Iterator[_Change]:
+def _other_operators(subject: _Subject) -> Iterator[Change]:
     graph, base = subject.prepared.graph, subject.prepared
     # A pin may name what a rewrite removes. Of a split the errors are known by device alone, not by operator.
     if base.cpu_form is not None or subject.predictor.pins or subject.answer.plan == "hybrid":
         return
     for one, changed, gone in rewrites(graph, subject.analysis):
         after = subject.parts(subject.question(prepare(changed, release=base.placement.release)))
-        yield _Change(
+        yield Change(
             code=one.code,
             title=one.title,
             gain=subject.gain(after),
@@ -178,12 +209,12 @@ def _other_operators(subject: _Subject) -> Iterator[_Change]:
         )
 
 
-def _precisions(subject: _Subject) -> Iterator[_Change]:
+def _precisions(subject: _Subject) -> Iterator[Change]:
     answer, rows = subject.answer, subject.analysis.precisions
     if subject.predictor.options.precision is not None or subject.predictor.pins:
         return
     names = {"cpu": subject.analysis.devices.cpu.name, "gpu": subject.gpu.name if subject.gpu else ""}
-    best: dict[bool, tuple[float, _Change]] = {}
+    best: dict[bool, tuple[float, Change]] = {}
     for row in rows:
         time, fits = row.latency, row.fits and row.keeps(subject.predictor.options.slo_s) is not False
         if row.decided or time is None or answer.latency is None or not fits or row.precision == "fp32":
@@ -192,7 +223,7 @@ def _precisions(subject: _Subject) -> Iterator[_Change]:
         if answer.plan == row.device and row.speedup and row.speedup_low and row.speedup_high:
             gain = row.speedup, row.speedup_low, row.speedup_high
         there = "" if same else f" on the {names[row.device]}"
-        change = _Change(
+        change = Change(
             code="precision",
             title=f"Run it in {row.precision}{there}: another model, whose accuracy must be checked",
             gain=gain,
@@ -208,7 +239,7 @@ def _precisions(subject: _Subject) -> Iterator[_Change]:
             yield change
 
 
-def _batch(subject: _Subject) -> Iterator[_Change]:
+def _batch(subject: _Subject) -> Iterator[Change]:
     """Yield the smallest batch that does nearly the most, where one batch was looked at."""
     answer, batch, limit = subject.answer, subject.answer.batch, subject.predictor.options.slo_s
     rows = [(row.batch, row.plans[answer.plan]) for row in subject.analysis.sweep if answer.plan in row.plans]
@@ -224,11 +255,83 @@ def _batch(subject: _Subject) -> Iterator[_Change]:
         # Of as many inferences as now.
         gain = ratio(subject.before, after, under_weights=dict.fromkeys(EVEN, batch / at))
         rate = factor(gain[0]) if gain is not None else ""
-        title = f"Gather requests to batch {at:,}: a run takes {seconds(plan.latency_s)}, at {rate} the rate"
-        yield _Change(code="batch", title=title, gain=gain, options={"batch": (str(at),)})
+        verb = "Train with" if subject.analysis.model.training else "Gather requests to"
+        title = f"{verb} batch {at:,}: a run takes {seconds(plan.latency_s)}, at {rate} the rate"
+        yield Change(code="batch", title=title, gain=gain, options={"batch": (str(at),)})
 
 
-def _cuda_graph(subject: _Subject) -> Iterator[_Change]:
+def _mixed(subject: _Subject) -> Iterator[Change]:
+    """Yield autocast, which computes forward and backward in 16 bits and leaves the optimizer its own."""
+    half, times = mixed_times(subject.prepared, subject.gpu) if subject.gpu else ("", ())
+    if not half or subject.predictor.options.precision is not None or subject.answer.plan != "gpu":
+        return
+    own = subject.question(subject.prepared)
+    after = subject.parts(replace(own, cuda_times=times))
+    yield Change(
+        code="precision",
+        title=f"Train in mixed precision (torch.autocast to {half}): whether it converges must be checked",
+        gain=subject.gain(in_other_kernels(subject.before or (), after or (), half)),
+    )
+
+
+def of_request(analysis: Analysis, one: Candidate, market: Market) -> tuple[Opportunity, ...]:
+    """Return what would gain most in generating, where the answer is the way that the record is about."""
+    answer, result = analysis.answer, analysis.generation
+    if answer is None or result is None or (answer.device, answer.gpus) != (one.device.slug, result.gpus):
+        return ()
+    # What was run is one request in one setting; changes are predicted beside a prediction.
+    return offered(analysis, _of_request(one, result, replace(market, measured={})))
+
+
+def _of_request(one: Candidate, result: GenerationResult, market: Market) -> Iterator[Change]:
+    """Yield other settings; where no batch is searched, larger ones and other numbers of GPUs too."""
+
+    def phases(setting: Setting, *batches: int) -> list[RequestPhases]:
+        requests = [replace(one.request, batch=batch) for batch in batches]
+        found = timed(one.model, one.device, setting, requests, market.runner) if requests else ()
+        return [each for each in found if market.keeps(each)]
+
+    own, others = one.request.batch, list[Change]()
+    (now,) = timed(one.model, one.device, one.setting, [one.request], market.runner)
+    before = now.components
+    for option, value, title, setting in other_settings(one.setting, one.device.kind):
+        for after in phases(setting, own):
+            parts = after.components
+            gain = ratio(before, parts if option == "launch" else in_other_kernels(before, parts, value))
+            others.append(Change(code=option, title=title, gain=gain, options={option: (value,)}))
+    yield from surest(others)
+    if market.searches:
+        return
+    larger = phases(one.setting, *(batch for batch in BATCHES if own < batch <= (result.largest_batch or 0)))
+    enough = _SATURATED * max((each.tokens_per_s for each in larger), default=0.0)
+    for each in [each for each in larger if each.tokens_per_s >= enough][:1]:
+        at = each.request.batch
+        gain = ratio(before, each.components, EVEN, dict.fromkeys(EVEN, own / at))
+        title = f"Begin {at:,} sequences together: the request takes {seconds(each.whole.value)}"
+        yield Change(code="batch", title=title, gain=gain, options={"batch": (str(at),)})
+    able = [row for row in result.widths if row.fits and row.meets_limits is not False]
+    more = [row for row in able if row.gpus > result.gpus][:1]
+    for row in (*more, *[row for row in able if row.gpus < result.gpus][-1:]):
+        # More GPUs save time, fewer save dollars, which tokens cost by the time that they take.
+        fewer, million = row not in more, [each.usd_per_million_tokens for each in (row, result)]
+        usd = [
+            dict.fromkeys(EVEN, (each.usd_per_million_tokens or 0.0) / each.request_s) for each in (result, row)
+        ]
+        title = f"Share it among {plural(row.gpus, 'GPU')}: a request takes {seconds(row.request_s)}"
+        if None not in million:
+            title += f", {' per million tokens instead of '.join(map(dollars, million))}"
+        for each in phases(replace(one.setting, width=row.gpus), own):
+            yield Change(
+                code="fewer-gpus" if fewer else "more-gpus",
+                title=title,
+                gain=ratio(before, each.components, *(usd if fewer else ())),
+                options={"gpus": (str(row.gpus),)},
+                same_device=fewer,
+                of_dollars=fewer,
+            )
+
+
+def _cuda_graph(subject: _Subject) -> Iterator[Change]:
     """Yield the replay of all kernels as one launch: of fixed sizes, with nothing on the CPU."""
     prepared = subject.prepared
     # Nothing shows that cuDNN's recurrences are captured.
@@ -240,7 +343,7 @@ def _cuda_graph(subject: _Subject) -> Iterator[_Change]:
     after = subject.parts(subject.question(prepared, replayed=True))
     if after is not None:
         replay = ErrorComponent(resource="launch", source="replay", time=once)
-        yield _Change(
+        yield Change(
             code="cuda-graph",
             title="Replay the launches as one CUDA graph (provider option enable_cuda_graph)",
             gain=subject.gain((*after, replay)),
@@ -248,7 +351,7 @@ def _cuda_graph(subject: _Subject) -> Iterator[_Change]:
         )
 
 
-def _layout(subject: _Subject) -> Iterator[_Change]:
+def _layout(subject: _Subject) -> Iterator[Change]:
     if subject.answer.plan != "gpu" or subject.before is None:
         return
     found = [(op.index, op.gpu.overhead) for op in subject.analysis.operators if op.gpu and op.gpu.overhead]
@@ -258,7 +361,7 @@ def _layout(subject: _Subject) -> Iterator[_Change]:
     if turned and saved > 0:
         whole = sum(part.time.value for part in subject.before)
         gain = tuple(whole / max(whole - saved * part, whole / 100) for part in (1.0, *_LAYOUT))
-        yield _Change(
+        yield Change(
             code="channels-last",
             title=f"Keep the images of {plural(len(turned), 'convolution')} channels last "
             "(provider option prefer_nhwc)",
@@ -267,7 +370,7 @@ def _layout(subject: _Subject) -> Iterator[_Change]:
         )
 
 
-def _opset(subject: _Subject) -> Iterator[_Change]:
+def _opset(subject: _Subject) -> Iterator[Change]:
     opset, prepared = opset_with_kernels(subject.prepared), subject.prepared
     if opset is None or subject.gpu is None:
         return
@@ -277,7 +380,7 @@ def _opset(subject: _Subject) -> Iterator[_Change]:
     verb = "has" if len(fallen) == 1 else "have"
     types = dict.fromkeys(prepared.graph.nodes[at].op_type for at in fallen)
     there = "" if subject.answer.kind == "gpu" else f", on the {subject.gpu.name}"
-    yield _Change(
+    yield Change(
         code="opset",
         title=f"Export at opset {opset}, where {first_few(types)} {verb} CUDA kernels{there}",
         gain=subject.gain(after),
@@ -287,6 +390,7 @@ def _opset(subject: _Subject) -> Iterator[_Change]:
     )
 
 
-_Rule = Callable[[_Subject], Iterator[_Change]]
+_Rule = Callable[[_Subject], Iterator[Change]]
 _RULES: tuple[_Rule, ...] = (_other_operators, _cuda_graph, _opset)
 _OF_OWN: tuple[_Rule, ...] = (_precisions, _batch, _layout)
+_OF_TRAINING: tuple[_Rule, ...] = (_mixed, _batch)

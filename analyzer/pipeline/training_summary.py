@@ -18,6 +18,7 @@ from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.precision import HALF, full_on_cuda
 from analyzer.prediction.collectives import OVERLAP, dominates_from, scaled
+from analyzer.prediction.estimate import Estimate
 from analyzer.prediction.parameter_updates import update_totals
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.training_step import (
@@ -167,21 +168,25 @@ def _precisions(prepared: PreparedGraph, gpu: Device, batch: int | None) -> tupl
         _step(total(prediction.predict(prepared.cuda_work, gpu, precision=name)), batch, precision=name)
         for name in dict.fromkeys(("fp32", full))
     ]
-    half = next((name for name in HALF if name in gpu.peak_flops_per_s), None)
-    if half is not None:
-        in_half_times = prediction.predict(prepared.cuda_work, gpu, precision=half)
-        in_full_times = prediction.predict(prepared.cuda_work, gpu, precision=full)
-        phases = [
-            prepared.graph.nodes[group.members[0]].phase if group.members else None
-            for group in prepared.cuda_groups
-        ]
-        # As autocast does: it holds for the forward pass and its gradients, never for the optimizer's weights.
-        mixed = [
-            in_full if phase == "optimizer" else in_half
-            for in_half, in_full, phase in zip(in_half_times, in_full_times, phases, strict=True)
-        ]
+    half, mixed = mixed_times(prepared, gpu)
+    if half:
         rows.append(_step(total(mixed), batch, precision=f"mixed ({half})"))
     return tuple(rows)
+
+
+def mixed_times(prepared: PreparedGraph, gpu: Device) -> tuple[str, tuple[Estimate, ...]]:
+    """Return the 16-bit type of mixed precision and the groups' times in it; none on a GPU without one."""
+    half = next((name for name in HALF if name in gpu.peak_flops_per_s), "")
+    if not half:
+        return "", ()
+    full = full_on_cuda(gpu.peak_flops_per_s)
+    in_half, in_full = (prediction.predict(prepared.cuda_work, gpu, precision=name) for name in (half, full))
+    nodes = prepared.graph.nodes
+    # As autocast does: it holds for the forward pass and its gradients, never for the optimizer's weights.
+    return half, tuple(
+        wide if group.members and nodes[group.members[0]].phase == "optimizer" else narrow
+        for narrow, wide, group in zip(in_half, in_full, prepared.cuda_groups, strict=True)
+    )
 
 
 def _step(time: Figure, batch: int | None, gpus: int = 1, **facts: Any) -> PredictedStep:

@@ -369,10 +369,12 @@ class ModelTimes(Times):
     """One run of each model, by model, in seconds; copies to and from the device apart.
 
     Attributes:
-        groups_s: Each group's time by itself, its copies included.
+        groups: Each group's time by itself, its copies included.
+        waits: Whether the GPU waits for the host's launches.
     """
 
-    groups_s: Floats
+    groups: Times
+    waits: Bools
 
 
 def model_times(
@@ -410,5 +412,6 @@ def model_times(
         value=np.maximum(time, launched) + once,
         low=np.maximum(low, launched / width) + once / width,
         high=np.maximum(high, launched * width) + once * width,
-        groups_s=times.value * copies,
+        groups=Times(value=times.value * copies, low=times.low * copies, high=times.high * copies),
+        waits=launched > time,
     )

@@ -193,9 +193,11 @@ class Opportunity:
         title: What to do.
         operators: Indices of those that it is about; empty for the whole model.
         source: The first of their lines.
-        gain_s: Seconds of a run that it saves; of a larger batch, of as many inferences.
+        gain_s: Seconds of a run or a request that it saves; of a larger batch, of as many. None where it saves
+            machines: the dollars then have an interval.
         gain_low_s, gain_high_s: Ends of the 90 % interval, which excludes 0.
         gain_usd_per_million: Dollars that it saves on the answer's instance; None on another device.
+        gain_usd_low_per_million, gain_usd_high_per_million: As those of seconds.
         command: The line that does it; empty where the model's code or the session's options must change.
         findings: Codes of findings that say the same.
     """
@@ -204,10 +206,12 @@ class Opportunity:
     title: str
     operators: tuple[Count, ...] = ()
     source: Where | None = None
-    gain_s: Amount
-    gain_low_s: Amount
-    gain_high_s: Amount
+    gain_s: Amount | None = None
+    gain_low_s: Amount | None = None
+    gain_high_s: Amount | None = None
     gain_usd_per_million: Amount | None = None
+    gain_usd_low_per_million: Amount | None = None
+    gain_usd_high_per_million: Amount | None = None
     command: str = ""
     findings: tuple[str, ...] = ()
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.report import capacity_words as words
+from analyzer.report import price_words
 from analyzer.report.document import SCREEN, Column, Table, table
 from analyzer.report.generation_words import rate
 from analyzer.report.summary.figure_words import signed
@@ -140,9 +141,9 @@ def _named(row: CapacityOption) -> str:
 
 
 def _copies(row: CapacityOption) -> str:
-    copies = plural(row.replicas, "copy") if row.replicas is not None and row.replicas > 1 else ""
-    if row.width > 1:
-        copies = f"{copies or '1 copy'} on {row.width} GPUs{' each' if copies else ''}"
+    copies = price_words.whole(row, row.width) if row.feasible else ""
+    if row.kind == "cpu" and row.replicas is not None and row.replicas > 1:
+        copies = plural(row.replicas, "copy")
     # An option without figures has none that could come from anywhere. The sign stays beside its word.
     origin = signed(row.origin).replace(" ", "\u00a0") if row.feasible else ""
     return ", ".join(filter(None, (row.kind.upper(), row.precision, copies, origin)))

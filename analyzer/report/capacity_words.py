@@ -102,7 +102,8 @@ def where(option: CapacityOption) -> str:
     """``g6.xlarge (AWS, NVIDIA L4)``."""
     if not option.instance:
         return f"{runs_on(option)} (in no price list)"
-    return f"{option.instance} ({option.provider}, {runs_on(option)})"
+    whole = price_words.whole(option, option.width) if option.feasible else ""
+    return f"{option.instance} ({', '.join(filter(None, (option.provider, runs_on(option), whole)))})"
 
 
 def place(option: CapacityOption) -> str:

@@ -61,6 +61,7 @@ INSTANCES = (
         "mean_s",
         "p50_s",
     ),
-    *("p90_s", "p95_s", "p99_s", "tpot_p50_s", "tpot_p99_s", "tokens_per_s", "width", "room", "usd_per_hour"),
+    *("p90_s", "p95_s", "p99_s", "tpot_p50_s", "tpot_p99_s", "tokens_per_s", "width", "room", "gpu_count"),
+    "usd_per_hour",
     *("usd_per_month", "low_usd_per_month", "high_usd_per_month", "usd_per_million", "usd_per_million_tokens"),
 )

@@ -73,7 +73,7 @@ def _cells(
     )
     kept = "" if limit is None else UNKNOWN if another_build else _KEPT[answer.keeps(plan, limit)]
     return (
-        "no release wheel" if another_build else "yes" if plan.fits else "does not fit",
+        "no machine code" if another_build else "yes" if plan.fits else "does not fit",
         marked(seconds(plan.latency_s), plan.origin),
         plan.latency.between(seconds),
         per_second(plan.throughput_per_s),

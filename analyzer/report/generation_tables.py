@@ -140,7 +140,7 @@ def _instance(row: GenerationOption) -> str:
         return UNKNOWN
     hour = f", {dollars(row.usd_per_hour)} an hour" if row.usd_per_hour is not None else ""
     paid = f", {price_words.WAYS[row.pricing]}" if row.pricing != PRICINGS[0] else ""
-    return f"{row.machine}{hour}{paid}"
+    return f"{price_words.rented(row, row.gpus)}{hour}{paid}"
 
 
 def _types(told: GenerationResult) -> Table:

@@ -93,8 +93,8 @@ def _generation(analysis: Analysis, section: Section | None) -> dict[str, Any] |
     told = analysis.generation
     if told is None or section is None:
         return None
-    answer = analysis.answer
     # Of capacity, the page has a request of its own device alone.
+    answer = analysis.answer if analysis.capacity is None else None
     side = answer.kind if answer is not None else "gpu" if told.gpus else "cpu"
     meets, fits = (told.meets_limits, told.memory.fits) if answer is None else (answer.meets, answer.fits)
     chips = {None: side.upper(), True: "Limits kept", False: "Limits missed"}
@@ -116,7 +116,7 @@ def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...
     request, service = analysis.generation, analysis.capacity
     charts: list[Chart | None] = [
         time_share.by_type(analysis),
-        time_share.by_module(modules, best.origin if best else ""),
+        time_share.by_module(modules, best.origin if best else "", plan_cards.copies_apart(analysis)),
         roofline.chart(analysis),
         *batches.charts(analysis),
         timeline.chart(analysis),
@@ -176,6 +176,7 @@ def _data(
             },
         },
         "has_gpu": analysis.devices.gpu is not None,
+        "apart": plan_cards.copies_apart(analysis),
         "marks": {mark.name: mark.sign for mark in figure_words.MARKS.values()},
         **capacity_page.data(analysis),
         **_other_batches(analysis),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from analyzer.figures import Price
 from analyzer.options import PRICINGS, Pricing
 from analyzer.record.analysis import Analysis
-from analyzer.text import listed
+from analyzer.text import listed, plural
 
 WAYS: dict[Pricing, str] = {
     "on-demand": "on demand",
@@ -28,6 +28,18 @@ REMARKS: dict[Pricing, str] = {
     "reserved-3y": " All three years are paid, used or not.",
     "spot": " The provider may take a spot machine away at any time, and its price changes from day to day.",
 }
+
+
+def whole(price: Price, width: int = 1) -> str:
+    """Return how many GPUs of a machine copies of the model use: ``8 GPUs, 6 used by 2 copies``."""
+    number = int(price.gpu_count)
+    copies = number // max(1, width)
+    return f"{number} GPUs, {copies * width} used by {plural(copies, 'copy')}" if number > 1 else ""
+
+
+def rented(price: Price, width: int = 1) -> str:
+    """Return the machine, and how much of its GPUs is used."""
+    return " ".join(filter(None, (price.machine, f"({whole(price, width)})" if whole(price, width) else "")))
 
 
 def statement(analysis: Analysis) -> str:

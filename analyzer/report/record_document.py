@@ -86,6 +86,7 @@ def _capacity(analysis: Analysis) -> Iterator[Block]:
     )
     yield from texts(*capacity_words.details(capacity), detail=ANSWER)
     yield Figures(figures=tuple(capacity_words.figures(capacity)), detail=ANSWER)
+    yield from _next(analysis)
     if capacity.options:
         yield instances(capacity)
     yield from items("What these figures rest on", capacity_words.notes(capacity))
@@ -107,6 +108,8 @@ def _generation(analysis: Analysis) -> Iterator[Block]:
     if first:
         yield from texts(generation_words.details(analysis, generation), detail=detail)
     yield Figures(figures=tuple(generation_words.figures(generation)), detail=detail)
+    if first:
+        yield from _next(analysis)
     yield from generation_tables(analysis)
 
 
@@ -138,20 +141,31 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     about = ranking_words.about_first(analysis)
     yield from items(f"Why{about}", verdict_words.reasons(analysis), detail=first)
     yield from items("What would change it", analysis.verdict.would_change, detail=first)
-    yield from items("Do this next", tuple(_next(analysis)), detail=first)
+    if not part_of:
+        yield from _next(analysis)
     if line := method.apply_command(analysis):
         yield Command(label=method.apply_words(analysis), line=line, detail=first)
 
 
-def _next(analysis: Analysis) -> Iterator[Action | str]:
-    """What would gain most: by how much, where, and the command that does it."""
+def _next(analysis: Analysis) -> Iterator[Block]:
+    """Yield what would gain most: by how much, where, and the command that does it."""
+    yield from items("Do this next", tuple(_actions(analysis)), detail=ANSWER)
+
+
+def _actions(analysis: Analysis) -> Iterator[Action | str]:
+    tokens = " tokens" if analysis.generation is not None else ""
     for one in analysis.opportunities[:CHANGES_SHOWN]:
-        gain = f"saves {seconds(one.gain_s)} ({span(seconds(one.gain_low_s), seconds(one.gain_high_s))})"
+        gains = []
+        if one.gain_s is not None:
+            ends = span(seconds(one.gain_low_s), seconds(one.gain_high_s))
+            gains.append(f"{seconds(one.gain_s)} ({ends})")
         if one.gain_usd_per_million is not None:
-            gain += f" and {dollars(one.gain_usd_per_million)} per million"
+            ends = span(dollars(one.gain_usd_low_per_million), dollars(one.gain_usd_high_per_million))
+            interval = f" ({ends})" if one.gain_usd_low_per_million is not None else ""
+            gains.append(f"{dollars(one.gain_usd_per_million)} per million{tokens}{interval}")
         yield Action(
             title=one.title,
-            gain=gain,
+            gain=f"saves {' and '.join(gains)}",
             operator=operator_label(analysis.operators[one.operators[0]]) if one.operators else "",
             index=one.operators[0] if one.operators else None,
             others=f" and {more:,} more" if (more := len(one.operators) - 1) > 0 else "",

@@ -54,7 +54,7 @@ def _phases(step: TrainingResult) -> Table:
     ]
     head = ("Phase", "Operators", "Work", "Share", "Bytes moved", "CPU", "GPU")
     # The phases alone: a terminal shows one screen.
-    return _table("Phases of the step", head, rows, detail=SCREEN)
+    return _table("Phases of the step", head, rows, "Operators alone: copies are in no phase.", SCREEN)
 
 
 def _against_inference(analysis: Analysis, step: TrainingResult) -> Table:

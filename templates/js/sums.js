@@ -7,7 +7,7 @@ const sums = (() => {
   const TIMES = [
     ["CPU", "cpu", (row) => row.cpu_origin],
     ...(data.has_gpu ? [["GPU", "gpu", (row) => row.gpu_origin]] : []),
-    ["Best plan", "best", (row) => row[`${row.placement}_origin`]],
+    [["Best plan", data.apart].filter(Boolean).join(" "), "best", (row) => row[`${row.placement}_origin`]],
   ];
   const COUNTS = [["FLOPs", "flops", "flops"], ["Bytes", "bytes", "bytes"]];
 

@@ -260,8 +260,8 @@ def test_with_limits_all_figures_are_of_one_batch_searched_where_none_is_given(
     assert (found.batch, answer.batch) == ((batch or found.largest_batch,) * 2)
     for row in (found, *found.devices):
         if row.usd_per_hour is not None and row.gpus:
-            # Dollars an hour over the tokens of an hour.
-            dollars = row.usd_per_hour / (row.tokens_per_s * 3600) * 1e6
+            # Dollars an hour over the tokens of an hour, of as many models as its GPUs hold.
+            dollars = row.usd_per_hour / (row.gpu_count // row.gpus * row.tokens_per_s * 3600) * 1e6
             assert row.usd_per_million_tokens == pytest.approx(dollars)
             assert row.tokens_per_s == pytest.approx(row.batch * found.output_tokens / row.request_s)
     assert (answer.latency_s, answer.usd_per_million) == (found.request_s, found.usd_per_million_tokens)

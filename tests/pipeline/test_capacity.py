@@ -33,7 +33,7 @@ SINGLE: dict[str, Any] = {"max_batch": 1, "max_delay": 0}
 # Of an option without an answer these are told, and nothing else.
 NAMES = {
     *("provider", "instance", "region", "device", "kind", "precision", "feasible", "reason"),
-    *("origin", "price_date", "pricing", "device_name", "width"),
+    *("origin", "price_date", "pricing", "device_name", "width", "gpu_count"),
 }
 PRICES = """
 [[instances]]

@@ -361,9 +361,11 @@ def test_an_opset_that_brings_an_operator_back_to_the_gpu_is_offered_with_its_ga
 def test_every_gain_is_certain_and_the_largest_comes_first(convolved: Analysis) -> None:
     found = convolved.opportunities
     assert len(found) > 1
-    assert [one.gain_s for one in found] == sorted((one.gain_s for one in found), reverse=True)
+    gains = [one.gain_s or 0.0 for one in found]
+    assert gains == sorted(gains, reverse=True)
     for one in found:
-        assert 0 < one.gain_low_s <= one.gain_s <= one.gain_high_s
+        assert None not in (one.gain_low_s, one.gain_s, one.gain_high_s)
+        assert 0 < (one.gain_low_s or 0.0) <= (one.gain_s or 0.0) <= (one.gain_high_s or 0.0)
         # All rented hours are paid: dollars go with the time.
         assert convolved.answer is not None
         usd = convolved.answer.usd_per_million

@@ -185,18 +185,19 @@ def test_the_table_has_sequences_both_times_and_how_many_gpus_share_a_copy() -> 
     assert [row[at["p99 TPOT"]] for row in sheet.sort] == [0.031, 0.022, None, None]
     assert [row[at["Device"]] for row in sheet.beside] == [
         "GPU, fp16, ○\u00a0predicted",
-        "GPU, fp16, 2 copies on 2 GPUs each, ○\u00a0predicted",
+        "GPU, fp16, 4 GPUs, 4 used by 2 copies, ○\u00a0predicted",
         "GPU, fp16",
         "CPU, fp32",
     ]
-    one = records.generating(width=4, replicas=1)
+    one = records.generating(width=4, replicas=1, gpu_count=4.0)
     sheet = capacity_tables.instances(factory.generation_capacity(options=(one,)).capacity)
-    assert sheet.beside[0][at["Device"]] == "GPU, fp16, 1 copy on 4 GPUs, ○\u00a0predicted"
+    assert sheet.beside[0][at["Device"]] == "GPU, fp16, 4 GPUs, 4 used by 1 copy, ○\u00a0predicted"
 
 
 def test_the_width_stands_wherever_an_instance_is_named() -> None:
     wide = records.generation().options[1]
-    assert capacity_words.where(wide) == "g.2xlarge (Imaginary, NVIDIA Imaginary 4, tensor parallel 2)"
+    on = "NVIDIA Imaginary 4, tensor parallel 2, 4 GPUs, 4 used by 2 copies"
+    assert capacity_words.where(wide) == f"g.2xlarge (Imaginary, {on})"
     assert "g.2xlarge TP 2" in rendering.text(factory.generation_capacity())
     notes = " ".join(capacity_words.notes(records.generation()))
     assert "Tensor parallel (TP) 2: two GPUs share one copy of the model" in notes

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import report_factory as factory
 
+from analyzer.figures import Price
 from analyzer.options import Pricing
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation
@@ -98,3 +99,24 @@ def test_an_answer_of_generation_says_it_too() -> None:
     for name in ("text", "markdown", "html"):
         assert TAKEN_AWAY in flat(spot.render(name))
     assert "an hour, spot" in flat(spot.render("markdown"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "width", "words"),
+    [
+        (0.5, 1, ""),
+        (1, 1, ""),
+        (8, 1, "8 GPUs, 8 used by 8 copies"),
+        (8, 3, "8 GPUs, 6 used by 2 copies"),
+        (4, 4, "4 GPUs, 4 used by 1 copy"),
+    ],
+)
+def test_a_machine_of_several_gpus_says_how_many_copies_use(gpus: float, width: int, words: str) -> None:
+    assert price_words.whole(Price(gpu_count=gpus), width) == words
+
+
+@pytest.mark.parametrize("name", ["text", "markdown", "html"])
+def test_wherever_a_plan_has_dollars_a_whole_machine_is_named(name: str) -> None:
+    analysis = factory.analysis()
+    plans = (replace(plan, gpu_count=8.0 if plan.name == "gpu" else 0.0) for plan in analysis.plans)
+    assert "8 GPUs, 8 used by 8 copies" in flat(replace(analysis, plans=tuple(plans)).render(name))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import capacity_records as records
 import pytest
 
 from analyzer.pipeline.capacity.ranking import rank_services
 from analyzer.report import capacity_words
+from analyzer.report.capacity_words import sentence
 
 
 def test_the_cheapest_option_that_keeps_the_limit_is_the_answer() -> None:
@@ -53,7 +56,22 @@ def test_dollars_within_the_error_are_as_good(dollars: float) -> None:
     assert other.why_not.reason == "as_good"
 
 
-def test_where_nothing_keeps_the_limit_there_is_no_answer() -> None:
-    answer, ways = rank_services(records.impossible(), named=False)
-    assert answer is None
-    assert {way.why_not.reason for way in ways if way.why_not} == {"limit"}
+def test_where_nothing_keeps_the_limit_the_answer_is_what_comes_nearest() -> None:
+    result = records.impossible()
+    answer, (first, other) = rank_services(result, named=False)
+    assert answer is not None
+    assert (answer.instance, answer.meets, answer.count, answer.usd_per_month) == ("g.large", False, None, None)
+    assert answer.latency_s == min(load.p99_s or 1.0 for load in result.instances[1].loads)
+    assert answer.sentence.startswith(sentence(result))
+    assert "g.large (Imaginary, NVIDIA Imaginary 4) comes nearest" in answer.sentence
+    assert (first.why_not, other.why_not and other.why_not.reason) == (None, "limit")
+
+
+def test_what_cannot_run_misses_no_limit() -> None:
+    """The second has no load: it has no room."""
+    result = records.impossible()
+    answer, (_, other) = rank_services(replace(result, instances=result.instances[:1]), named=False)
+    assert answer is not None
+    assert answer.device == result.options[0].device
+    assert (other.runs, other.why_not and other.why_not.reason) == (False, "fails")
+    assert rank_services(replace(result, instances=()), named=False)[0] is None

@@ -733,3 +733,20 @@ def test_what_to_do_next_is_five_changes_with_gain_place_and_command_and_finding
     assert "net.py:1. `analyze apply net.py --batch 1`" in render(found, "markdown")
     assert f"{base.findings[0].code}:" in render(base, "markdown")
     assert f"{base.findings[0].code}:" not in render(found, "markdown")
+
+
+@pytest.mark.parametrize("name", ["text", "html"])
+def test_operators_say_how_much_of_the_best_plan_is_copies_that_they_leave_out(name: str) -> None:
+    """Operators and copies together are the plan's latency."""
+    base = factory.analysis()
+    best = base.plan("hybrid")
+    assert best is not None
+
+    def with_copies(time_s: float) -> Analysis:
+        copied = replace(best, transfers=replace(best.transfers, time_s=time_s))
+        return replace(base, plans=tuple(copied if plan is best else plan for plan in base.plans))
+
+    words = " ".join(render(with_copies(3.5e-3), name).replace("&#39;", "'").split())
+    assert "best plan's time, without 3.50 ms of copies" in words
+    top = leading_operators.top_operators(base)
+    assert "of copies" not in leading_operators.top_title(top, with_copies(0.0))

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 
 from analyzer.costs import count
+from analyzer.decision.error_components import ErrorComponent, ErrorComponents
 from analyzer.devices.device import Device, peer_link
 from analyzer.figures import Figure
 from analyzer.generation.request import StepSizes
@@ -29,7 +31,7 @@ class GenerationStep:
     """A step, ready to be timed on any device of a kind.
 
     ``work`` are its groups as numbers, ``copies`` how many groups of the model each stands for, ``parts`` the
-    class of module that each belongs to.
+    class of module that each belongs to, ``kinds`` its type of operator.
     """
 
     sizes: StepSizes
@@ -37,6 +39,7 @@ class GenerationStep:
     work: Workload
     copies: tuple[int, ...]
     parts: tuple[str, ...]
+    kinds: tuple[str, ...]
 
 
 # Tokens of a page of a cache, at least (vLLM's ``block_size``; others have 32, 64 and more).
@@ -67,6 +70,7 @@ def prepared_step(
         work=work,
         copies=tuple(made.copies[member] for member in first),
         parts=tuple(made.graph.nodes[member].module_class for member in first),
+        kinds=tuple(group.op_type for group in groups),
     )
 
 
@@ -121,10 +125,28 @@ class StepTimes:
         """Seconds of a step by class of module, of the sums between devices, and of all that is neither."""
         first = sum(len(step.parts) for step in self.steps[:index])
         result: dict[str, float] = {}
-        for part, seconds in zip(self.steps[index].parts, self.times.groups_s[first:].tolist(), strict=False):
+        groups_s = self.times.groups.value[first:].tolist()
+        for part, seconds in zip(self.steps[index].parts, groups_s, strict=False):
             result[part] = result.get(part, 0.0) + seconds
         rest = self.of(index).value - sum(result.values()) - self.sums[index].value
         return {**result, EXCHANGE: self.sums[index].value, LAUNCH: max(0.0, rest)}
+
+    def components(self, index: int) -> ErrorComponents:
+        """Return a step by what errs together: kernels of one type, launches, all that is neither."""
+        step, first = self.steps[index], sum(len(step.parts) for step in self.steps[:index])
+        columns = (self.times.groups.value, self.times.groups.low, self.times.groups.high)
+        times = [Figure.about(*ends) for ends in zip(*(each[first:].tolist() for each in columns), strict=True)]
+        parts = tuple(
+            ErrorComponent(
+                resource="gpu", source=kind, time=total(compress(times, (one == kind for one in step.kinds)))
+            )
+            for kind in dict.fromkeys(() if self.times.waits[index] else step.kinds)
+        )
+        whole = self.of(index)
+        known = total(part.time for part in parts)
+        low, value, high = (max(0.0, all_ - some) for all_, some in zip(whole.ends, known.ends, strict=True))
+        rest = Figure.about(value, low, high)
+        return (*parts, ErrorComponent(resource="launch", source="rest" if parts else "launch", time=rest))
 
 
 def step_times(

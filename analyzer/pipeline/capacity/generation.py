@@ -13,9 +13,10 @@ from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.generation.answer import request_of, setting_of
 from analyzer.generation.memory import sequences_held
-from analyzer.generation.options import Market, candidate, option
+from analyzer.generation.options import Market, candidate, option, other_settings
 from analyzer.generation.request import Request, Setting, TimeLimits
 from analyzer.generation.times import Runner, timed
+from analyzer.pipeline.capacity.inference import CHOSEN_BATCHES
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
@@ -27,6 +28,7 @@ from analyzer.pipeline.capacity.traffic import POISSON_NAME, CapacityQuestion
 from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor
 from analyzer.record.capacity import CapacityOption, ServicePoint
+from analyzer.record.invocation import Texts
 from analyzer.serving.continuous import GenerationServer
 from analyzer.serving.queue import Server, Sizing
 from analyzer.serving.search import GeneratingServer, GenerationDemand
@@ -91,7 +93,7 @@ class GenerationService:
         )
         problem, servers = "", {}
         if not gpu.runs_release_wheel:
-            problem = f"ONNX Runtime's release wheel has no code for {gpu.name}."
+            problem = f"ONNX Runtime's release wheel has no machine code for {gpu.name}."
         elif model.types_on(gpu, setting) is None:
             problem = f"{gpu.name} has no kernels for weights of {setting.weights}."
         else:
@@ -181,6 +183,18 @@ class GenerationService:
             slow=at(lambda time: time.high),
             copies=1,
         )
+
+    def changes(self, best: CapacityOption) -> Iterator[tuple[str, str, Texts, GenerationService]]:
+        """Yield other services of the same requests: a code, what to do, its options, and the service."""
+        basis, question = self._basis, self._basis.question
+        own = setting_of(basis.model, question, catalogue.device(best.device))
+        for name, value, title, setting in other_settings(own, best.kind):
+            asked = question.replace(weights=setting.weights, cache=setting.cache, launch=setting.launch)
+            service = GenerationService(replace(basis, question=asked), self.question)
+            yield name, title, {name: (value,)}, service
+        if self._demand.max_batch is not None:
+            free = replace(self.question, demand=replace(self._demand, max_batch=None))
+            yield "batching", CHOSEN_BATCHES, {"max-batch": ()}, GenerationService(basis, free)
 
     def least_s(self, copies: Copies) -> float:
         """Return the time to the first token of the shortest prompt."""

@@ -25,11 +25,13 @@ from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
+from analyzer.record.invocation import Texts
 from analyzer.record.outcome import WORTHWHILE
 from analyzer.serving.queue import Server, ServiceCurve, Sizing
 from analyzer.serving.search import LOOSEST_LIMIT, Demand
 from analyzer.units import seconds, share
 
+CHOSEN_BATCHES = "Let largest batch and longest wait be chosen"
 Times = Mapping[int, Figure]
 # Batches at which CPUs are predicted: one has each of many parts of it to be asked about.
 _CPU_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -79,6 +81,19 @@ class InferenceService:
                     problem=problem,
                 )
         yield from _cpu_offers(basis, cpus, longest_s)
+
+    def changes(self, best: CapacityOption) -> Iterator[tuple[str, str, Texts, InferenceService]]:
+        """Yield other services of the same requests: a code, what to do, its options, and the service."""
+        basis, options, demand = self._basis, self._basis.predictor.options, self._demand
+        # In halves a GPU runs the same graph; integers make another one, which is not at hand.
+        if best.kind == "gpu" and options.precision is None:
+            narrow = basis.predictor.alike(options.replace(precision="fp16"))
+            service = InferenceService(replace(basis, predictor=narrow, measured={}), self.question)
+            title = "Run it in fp16, another model, whose accuracy must be checked"
+            yield "precision", title, {"precision": ("fp16",)}, service
+        if demand.max_batch is not None or demand.max_delay_s is not None:
+            free = replace(self.question, demand=replace(demand, max_batch=None, max_delay_s=None))
+            yield "batching", CHOSEN_BATCHES, {"max-batch": (), "max-delay": ()}, InferenceService(basis, free)
 
     def least_s(self, copies: Copies) -> float:
         """Return the time of the quickest batch."""
@@ -147,7 +162,7 @@ class _GpuRuns:
         self._best: dict[int, tuple[DecisionInput, Literal["gpu", "hybrid"], Figure]] = {}
         self._problem = ""
         if not gpu.runs_release_wheel:
-            self._problem = f"ONNX Runtime's release wheel has no code for {gpu.name}."
+            self._problem = f"ONNX Runtime's release wheel has no machine code for {gpu.name}."
             return
         same = basis.gpu is not None and basis.gpu.slug == gpu.slug
         measured = {

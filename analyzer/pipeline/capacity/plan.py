@@ -16,7 +16,7 @@ from analyzer.options import ALL, keywords_of
 from analyzer.pipeline.batches import Analyse
 from analyzer.pipeline.capacity.generation import GenerationService
 from analyzer.pipeline.capacity.inference import InferenceService
-from analyzer.pipeline.capacity.sizing import with_capacity
+from analyzer.pipeline.capacity.sizing import Service, service_opportunities, with_capacity
 from analyzer.pipeline.capacity.traffic import (
     POISSON_NAME,
     is_poisson,
@@ -79,12 +79,18 @@ def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, pr
     else:
         # All GPUs stand in the table of instances; the model's own report is about the usual one.
         analysis, basis = analyse(model, inputs, _of_model(given, gpus, "run"), progress)
-    planned = with_capacity(analysis, InferenceService(basis, question), gpus, cpus, progress)
-    return _answered(planned, whole, show, record=named if record is not None else None)
+    service = InferenceService(basis, question)
+    planned = with_capacity(analysis, service, gpus, cpus, progress)
+    return _answered(planned, service, whole, show, record=named if record is not None else None)
 
 
 def _answered(
-    planned: Analysis, given: Mapping[str, Any], show: Callable[[str], str], *, record: str | None = None
+    planned: Analysis,
+    service: Service,
+    given: Mapping[str, Any],
+    show: Callable[[str], str],
+    *,
+    record: str | None = None,
 ) -> Analysis:
     """The plan with its findings and the question that it answers; of a saved record MODEL is its path."""
     model = planned.invocation.model if planned.invocation is not None else None
@@ -95,8 +101,9 @@ def _answered(
         model=model if record is None else show(record),
         options=written("capacity", {**given, **poisson}, show),
     )
-    # Opportunities are of a run, and the answer is a service's.
-    planned = replace(planned, invocation=invocation, opportunities=())
+    planned = replace(planned, invocation=invocation)
+    # In place of those of one run or request.
+    planned = replace(planned, opportunities=service_opportunities(planned, service))
     return replace(planned, findings=find_findings(planned))
 
 
@@ -139,8 +146,9 @@ def _of_generation(
     if is_poisson(arrivals):
         lengths = of_lengths(told.prompt_tokens, told.output_tokens)
         question = replace(question, demand=replace(question.demand, conversations=lengths))
-    planned = with_capacity(analysis, GenerationService(basis, question), gpus, cpus, progress)
-    return _answered(planned, given, show)
+    service = GenerationService(basis, question)
+    planned = with_capacity(analysis, service, gpus, cpus, progress)
+    return _answered(planned, service, given, show)
 
 
 def _of_model(given: Mapping[str, Any], gpus: Sequence[str] | None, command: Command) -> dict[str, Any]:

@@ -7,22 +7,28 @@ from analyzer.decision.ranking import by_ratio
 from analyzer.figures import Figure, seen_as
 from analyzer.record.capacity import CapacityOption, CapacityResult
 from analyzer.record.outcome import Answer, RankedWay, WhyNot
-from analyzer.report.capacity_words import sentence
+from analyzer.report.capacity_words import details, loads, nearest, sentence
 
 
 def rank_services(result: CapacityResult, *, named: bool) -> tuple[Answer | None, tuple[RankedWay, ...]]:
-    """Return the answer, None where nothing keeps the limit at any count, and all options, the answer's first.
+    """Return the answer and all options, the answer's first.
 
-    ``named``: whether the user chose the GPUs.
+    Where nothing keeps the limit at any count it is what comes nearest, with its least latency; None where
+    nothing runs. ``named``: whether the user chose the GPUs.
     """
     best = result.best_option
-    ways = tuple(_way(option, result, named=named) for option in result.options)
-    if best is None:
-        return None, ways
-    return seen_as(Answer, ways[0], objective="cost", sentence=sentence(result)), ways
+    at = nearest(result) if best is None else result.best
+    ways = [_way(option, at == place, result, named=named) for place, option in enumerate(result.options)]
+    if at is None or ways[at].latency_s is None:
+        return None, tuple(ways)
+    first = ways.pop(at)
+    told = (sentence(result), *(details(result) if best is None else ()))
+    return seen_as(Answer, first, objective="cost", sentence=" ".join(told)), (first, *ways)
 
 
-def _way(option: CapacityOption, result: CapacityResult, *, named: bool) -> RankedWay:
+def _way(option: CapacityOption, first: bool, result: CapacityResult, *, named: bool) -> RankedWay:
+    seen = loads(result, result.options.index(option)) if not option.feasible else None
+    late = (load.latency_s(result.percentile) for load in seen.loads) if seen is not None else ()
     return seen_as(
         RankedWay,
         option,
@@ -30,21 +36,22 @@ def _way(option: CapacityOption, result: CapacityResult, *, named: bool) -> Rank
         batch=option.max_batch,
         gpus=option.width if option.kind == "gpu" else 0,
         named=named and option.kind == "gpu",
+        runs=option.feasible or seen is not None,
         meets=option.feasible,
-        latency_s=option.latency_s(result.percentile),
+        latency_s=min(filter(None, late), default=option.latency_s(result.percentile)),
         throughput_per_s=option.tokens_per_s
         or (result.rate_per_s * result.growth if option.feasible else None),
         usd_per_million=option.usd_per_million_tokens or option.usd_per_million,
         usd_origin=option.origin if option.usd_per_million is not None else "",
         usd_low_per_month=option.low_usd_per_month,
         usd_high_per_month=option.high_usd_per_month,
-        why_not=None if option is result.best_option else _why_not(option, result.best_option),
+        why_not=None if first else _why_not(option, result.best_option, runs=seen is not None),
     )
 
 
-def _why_not(option: CapacityOption, best: CapacityOption | None) -> WhyNot:
+def _why_not(option: CapacityOption, best: CapacityOption | None, *, runs: bool) -> WhyNot:
     if not option.feasible or best is None:
-        return WhyNot(reason="limit", sentence=option.reason)
+        return WhyNot(reason="limit" if runs else "fails", sentence=option.reason)
     ours, theirs = _dollars(best), _dollars(option)
     more = None if ours is None or theirs is None else ratio((theirs,), (ours,))
     if more is None:

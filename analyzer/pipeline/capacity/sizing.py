@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from analyzer.decision.error_components import over
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device, Instance
 from analyzer.errors import UsageError
-from analyzer.figures import LoadedQueue, Origin, Price, seen_as
+from analyzer.figures import Figure, LoadedQueue, Origin, Price, seen_as
 from analyzer.pipeline.capacity.ranking import rank_services
+from analyzer.pipeline.opportunities import Change, offered, surest
 from analyzer.progress import Progress
-from analyzer.record.analysis import Analysis
+from analyzer.record.analysis import Analysis, Opportunity
 from analyzer.record.capacity import (
     CapacityOption,
     CapacityResult,
@@ -28,7 +30,7 @@ from analyzer.record.capacity import (
 from analyzer.serving.queue import Need, Server, Sizing, needed
 from analyzer.serving.search import sizings
 from analyzer.text import first_few
-from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, seconds
+from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, dollars, seconds
 
 if TYPE_CHECKING:
     from analyzer.pipeline.capacity.generation import GenerationService
@@ -113,15 +115,7 @@ def with_capacity(
         )
     progress("searching for the highest rates", None)
     offers = tuple(replace(offer, copies=tuple(_promising(offer.copies, need.limit_s))) for offer in offers)
-    sized = sizings([copies.server for offer in offers for copies in offer.copies], need)
-    chosen: list[Chosen] = []
-    for offer in offers:
-        ways = [(copies, sized[copies.server]) for copies in offer.copies]
-        # The highest rate; of two that keep no limit the quicker one, which comes nearer.
-        best_way = max(
-            ways, key=lambda way: (way[1].highest_rate_per_s, -way[0].points[0].time_s), default=(None, None)
-        )
-        chosen.append((offer, *best_way))
+    chosen = list(_sized(offers, need))
     needs = [sizing.count - need.spare for _, _, sizing in chosen if sizing and sizing.count is not None]
     if needs and need.spare > max(needs):
         raise UsageError(
@@ -161,6 +155,51 @@ def with_capacity(
 
 
 Chosen = tuple[InstanceOffer, Copies | None, Sizing | None]
+
+
+def _sized(offers: Sequence[InstanceOffer], need: Any) -> Iterator[Chosen]:
+    """Yield each offer with the best way to share it."""
+    sized = sizings([copies.server for offer in offers for copies in offer.copies], need)
+    for offer in offers:
+        ways = [(copies, sized[copies.server]) for copies in offer.copies]
+        # The highest rate; of two that keep no limit the quicker one, which comes nearer.
+        best_way = max(
+            ways, key=lambda way: (way[1].highest_rate_per_s, -way[0].points[0].time_s), default=(None, None)
+        )
+        yield offer, *best_way
+
+
+def service_opportunities(analysis: Analysis, service: Service) -> tuple[Opportunity, ...]:
+    """Return what would take fewer of the answer's machines, sized anew."""
+    best = analysis.capacity.best_option if analysis.capacity is not None else None
+    return () if best is None else offered(analysis, surest(_changes(service, best)))
+
+
+def _changes(service: Service, best: CapacityOption) -> Iterator[Change]:
+    before = _dollars_of(best)
+    names = ((best.device,), ()) if best.kind == "gpu" else ((), (best.device,))
+    for code, title, options, other in service.changes(best):
+        own = (best.provider, best.instance, best.width)
+        rows = ((one, one.instance) for one in other.offers(*names))
+        same = [one for one, there in rows if there and (there.provider, there.name, one.width) == own][:1]
+        for row in _sized(same, other.question.demand):
+            option = _option(other, *row)
+            after = _dollars_of(option)
+            if before is None or after is None:
+                continue
+            gain = over(before, after)
+            if code == "batching":  # of the same kernels, which are as quick or as slow in both
+                ends = [one / two for one, two in zip(before.ends, after.ends, strict=True)]
+                gain = ends[1], min(ends), max(ends)
+            costs = (f"{each.count:,}, {dollars(each.usd_per_month)} a month" for each in (option, best))
+            title = f"{title}: {' instead of '.join(costs)}"
+            yield Change(code=code, title=title, gain=gain, options=options, of_dollars=True)
+
+
+def _dollars_of(option: CapacityOption) -> Figure | None:
+    """Return the dollars a month; None where an end of the times' interval keeps no limit."""
+    usd, low, high = option.usd_per_month, option.low_usd_per_month, option.high_usd_per_month
+    return None if usd is None or low is None or high is None else Figure.about(usd, low, high)
 
 
 def gpus_asked(

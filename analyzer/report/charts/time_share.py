@@ -38,11 +38,11 @@ def by_type(*records: Analysis, labels: Sequence[str] = ("",)) -> Chart | None:
                     timed.append((label if several else side, operator.op_type, time.time_s / per, time.origin))
     series = labels if several else [side for side in (CPU, GPU) if any(each[0] == side for each in timed)]
     if several:
-        lead = "What each operator type takes in the best plan of each record"
+        lead = "What each operator type takes in the best plan of each record, copies apart"
         lead += "." if one_batch else ", for one inference."
     else:
         origins = ((side, origin_words(each[3] for each in timed if each[0] == side)) for side in series)
-        lead = "What each type takes of the whole, on the CPU alone and in the CUDA session. " + " ".join(
+        lead = "What each type takes of all operators, on the CPU alone and in the CUDA session. " + " ".join(
             f"Times on the {side} are {origin}." for side, origin in origins
         )
     return _parts(
@@ -221,20 +221,21 @@ _MODULES = (
 )
 
 
-def by_module(modules: tuple[Module, ...], origin: str = "") -> Chart | None:
+def by_module(modules: tuple[Module, ...], origin: str = "", apart: str = "") -> Chart | None:
     """Return an icicle of the modules; None where there is no structure or nothing to add up.
 
-    ``origin`` is that of the times in the best plan.
+    ``origin`` is that of the times in the best plan, ``apart`` says what is in none of them.
     """
     # The first is the model itself.
     if len(modules) < 2 or not any(modules[0].total[name] for name in _MEASURES):
         return None
     places = _preorder(modules)
+    times = ", ".join(filter(None, (origin, apart)))
     return Chart(
         name="by-module",
         title="Time by module",
         lead="Each module is as wide as what it and its children take, in the order of the graph. Click one to "
-        "look inside, the top row to go back." + (f" Times in the best plan are {origin}." if origin else ""),
+        "look inside, the top row to go back." + (f" Times in the best plan are {times}." if origin else ""),
         alternative=_module_words(modules),
         spec=_icicle(
             min(max(depth for depth, _ in places) + 1, LEVELS),

@@ -23,7 +23,7 @@ _CELL = (*(item.name for item in fields(RankedWay) if item.name not in ("note", 
 _WHOLE = ("batch", "gpus", "memory_bytes", "count", "parameters", "errors", "warnings", "today_count")
 _TRUTH = ("named", "requested", "runs", "fits", "meets", "best", "cheapest", "move", "move_certain")
 # By the unit that ends its name.
-_REAL = re.compile(r"rate|percentile|\w+_(s|j|per_million|per_month|per_hour)")
+_REAL = re.compile(r"rate|percentile|gpu_count|\w+_(s|j|per_million|per_month|per_hour)")
 # Names first, then the cell, then what is the model's.
 COLUMNS = (
     *("model", "owner", "tags", "question", "device", "device_name"),

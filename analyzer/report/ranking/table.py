@@ -9,6 +9,7 @@ from analyzer.options import Objective
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_ranges import has_batch
 from analyzer.record.outcome import Answer, RankedWay
+from analyzer.report import price_words
 from analyzer.report.document import SCREEN, WHOLE, AnswerFigure, Column, Table, table
 from analyzer.report.ranking.words import leads, name, of_run
 from analyzer.report.summary.figure_words import PLAN_TITLES, joules, marked, per_second
@@ -56,7 +57,7 @@ def best_by(analysis: Analysis) -> tuple[AnswerFigure, ...]:
         known = [one for one in rows if getattr(one, key) is not None]
         if known:
             one = min(known, key=lambda one: sign * getattr(one, key))
-            rented = one.machine if objective == "cost" and one.named else ""
+            rented = price_words.rented(one, one.gpus) if objective == "cost" and one.named else ""
             at = f"batch {one.batch}" if one.batch is not None and batched else ""
             origins = {"cost": one.usd_origin, "energy": _energy_origin(one)}
             figures.append(
@@ -129,7 +130,7 @@ def _columns(ranking: Sequence[RankedWay]) -> tuple[Column, ...]:
         ),
         _figure("$ interval", "usd_low_per_million", lambda one: _between(one.dollars, dollars), drop=7),
         # Of a rented CPU it is the device.
-        _text("On", lambda one: one.machine if one.named else "", drop=3),
+        _text("On", lambda one: price_words.rented(one, one.gpus) if one.named else "", drop=3),
         _figure("Memory", "memory_bytes", lambda one: byte_count(one.memory_bytes), drop=8),
         _figure("Energy", "energy_j", lambda one: marked(joules(one.energy_j), _energy_origin(one)), drop=6),
         _text("Plan", lambda one: "Split" if one.plan == "hybrid" else PLAN_TITLES[one.plan], drop=4),

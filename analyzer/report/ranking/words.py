@@ -9,6 +9,7 @@ from dataclasses import replace
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_ranges import at_batch
 from analyzer.record.outcome import Answer, RankedWay
+from analyzer.report import price_words
 from analyzer.report.summary import figure_words, plan_cards, verdict_words
 from analyzer.report.summary.figure_words import VERDICT_WORDS
 from analyzer.report.summary.plan_cards import PlanCard
@@ -86,7 +87,7 @@ def _line(way: RankedWay) -> str:
     latency = "" if way.latency is None else f"{seconds(way.latency_s)} ({way.latency.between(seconds)})"
     usd = f"{dollars(way.usd_per_million)} per million" if way.usd_per_million is not None else ""
     if usd and way.named:
-        usd += f" on {way.machine}"
+        usd += f" on {price_words.rented(way, way.gpus)}"
     return f"{name(way)}: {', '.join(filter(None, (latency, usd)))}; {way.remark}."
 
 

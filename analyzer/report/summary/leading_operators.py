@@ -9,7 +9,7 @@ from typing import Literal
 from analyzer.checks.phrases import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, OperatorVerdict
 from analyzer.report.summary.figure_words import Time
-from analyzer.report.summary.plan_cards import whose_time
+from analyzer.report.summary.plan_cards import copies_apart, whose_time
 from analyzer.text import middle_cut, module_cut
 from analyzer.units import factor, seconds, share
 
@@ -22,6 +22,7 @@ _ASIDES = {
     "energy": "energy",
     "fused": "neighbours",
     "pinned": "pinned",
+    "no-machine-code": "no machine code",
     "no-session": "no session",
     "shape-arithmetic": "shapes",
     "no-cuda-kernel": "no kernel",
@@ -199,5 +200,5 @@ def top_title(top: Sequence[TopOperator], analysis: Analysis) -> str:
     """``What takes the best plan's time``, and that its rows are of types where they are."""
     if not top or top[0].share is None:
         return "The operators that compute most"
-    by_type = ", by type of operator" if any(row.count > 1 for row in top) else ""
-    return f"What takes {whose_time(analysis)}{by_type}"
+    by_type = "by type of operator" if any(row.count > 1 for row in top) else ""
+    return ", ".join(filter(None, (f"What takes {whose_time(analysis)}", by_type, copies_apart(analysis))))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.outcome import WORTHWHILE, better_session, split_gain
+from analyzer.report import price_words
 from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, dollars, seconds, share, span
@@ -42,6 +43,12 @@ def best_plan(analysis: Analysis) -> PlanResult | None:
 def whose_time(analysis: Analysis) -> str:
     """``the best plan's time``; of a model that has room nowhere no plan is the best."""
     return "the time" if analysis.plans and best_plan(analysis) is None else "the best plan's time"
+
+
+def copies_apart(analysis: Analysis) -> str:
+    """Return what of the best plan is in no operator: ``without 3.50 ms of copies``; empty for nothing."""
+    best = best_plan(analysis)
+    return f"without {seconds(best.transfers.time_s)} of copies" if best and best.transfers.time_s else ""
 
 
 def energy_of(analysis: Analysis) -> str:
@@ -96,6 +103,7 @@ def _rented(analysis: Analysis, plan: PlanResult) -> str:
     elsewhere = there is not None and seconds(there) != seconds(plan.latency_s)
     said = (
         f"{dollars(plan.usd_per_hour)} an hour" if plan.usd_per_hour is not None else "",
+        price_words.whole(plan),
         f"{seconds(there)} there" if elsewhere else "",
     )
     details = ", ".join(filter(None, said))
