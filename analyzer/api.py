@@ -22,7 +22,7 @@ from analyzer.pipeline import build_record, environment
 from analyzer.pipeline.batches import AnalysisBasis, batch_models, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.exports import exported_batches, missing_note, traced_steps
-from analyzer.pipeline.forms import asked_precision, in_form
+from analyzer.pipeline.forms import in_form, requested_precision
 from analyzer.pipeline.measure import measure_batches
 from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.opportunities import opportunities
@@ -104,7 +104,7 @@ def _analyze(
     model_info = build_record.model_info(
         replace(loaded, notes=(*loaded.notes, *missing)),
         prepared.graph,
-        asked_precision(options, decisions.decision_input),
+        requested_precision(options, decisions.decision_input),
         converted=converted,
     )
     analysis = replace(

@@ -28,7 +28,7 @@ from analyzer.generation.times import Runner
 from analyzer.pipeline.capacity.generation import DECODE_BATCHES, GenerationService
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.generation import generation_with_basis
-from analyzer.serving.continuous import Conversations, GenerationServer, _Asked, _Lane, _serve
+from analyzer.serving.continuous import Conversations, GenerationServer, _Lane, _Requests, _serve
 from analyzer.serving.search import GenerationDemand
 
 _LLAMA = {"model_type": "llama", "hidden_act": "silu", "rms_norm_eps": 1e-5, "torch_dtype": "bfloat16"}
@@ -104,7 +104,7 @@ def replayed(
         prefill=server.prefill_s(conversations.prompts.astype(np.float64)),
         left_out=0,
     )
-    first, last, _ = _serve(_Asked([lane], [server], np.array([0])))
+    first, last, _ = _serve(_Requests([lane], [server], np.array([0])))
     return first, last
 
 

@@ -55,7 +55,7 @@ class Change:
 
     @property
     def cells(self) -> tuple[str, str, str]:
-        """What it is, before and after."""
+        """Its cells, before and after."""
         what, text = _FIGURES[self.key]
         return what, text(self.before), text(self.after)
 
@@ -158,7 +158,7 @@ def require_comparable(baseline: Baseline, analysis: Analysis) -> None:
 
 @rule("A611", "above-baseline", "error")
 def above_baseline(subject: Subject) -> Iterator[Diagnostic]:
-    """A figure rose above the baseline's.
+    """Yield a figure rose above the baseline's.
 
     What:
         The latency of the target device's plan, the bytes moved, the FLOPs, or the copies inside the graph rose

@@ -1,4 +1,4 @@
-"""What a record answers for each GPU that was asked about: budgets hold, or do not, on every one of them."""
+"""Answers of a record for each requested GPU: budgets hold, or do not, on every one of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeviceAnswer:
 
     @property
     def slug(self) -> str:
-        """What a finding calls a further GPU by; empty for the record's own."""
+        """A further GPU's name in findings; empty for the record's own."""
         return "" if self.first or self.gpu is None else self.gpu.slug
 
     def plan(self, name: str) -> PlanResult | None:
@@ -54,8 +54,8 @@ class DeviceAnswer:
     def decided(self) -> PlanResult | None:
         """The plan that the verdict is for; of two that tie the one of less latency that can run."""
         names = ("cpu", "gpu") if self.verdict.device == "either" else (self.verdict.device,)
-        found = [plan for plan in self.plans if plan.name in names]
-        return min(found, key=lambda plan: (not self.can_run(plan), plan.latency_s), default=None)
+        result = [plan for plan in self.plans if plan.name in names]
+        return min(result, key=lambda plan: (not self.can_run(plan), plan.latency_s), default=None)
 
     @staticmethod
     def keeps(plan: PlanResult, limit_s: float) -> Keeps:

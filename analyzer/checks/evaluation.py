@@ -20,7 +20,7 @@ from analyzer.text import listed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What the rules found, and what of it the settings set aside."""
+    """The findings of the rules, and those that the settings suppress."""
 
     findings: tuple[Finding, ...]
     ignored: tuple[Finding, ...] = ()
@@ -30,10 +30,10 @@ def run(
     analysis: Analysis, settings: CheckSettings | None = None, *, baseline: Baseline | None = None
 ) -> tuple[Finding, ...]:
     """Return the findings of an analysis that nothing sets aside, by code and operator."""
-    found, answer = judge(analysis, settings, baseline=baseline).findings, analysis.answer
+    result, answer = judge(analysis, settings, baseline=baseline).findings, analysis.answer
     # A gate is about every GPU that was named. An analysis ranks them, and says why others are not the answer.
-    kept = answer is not None and answer.meets
-    return tuple(one for one in found if not (kept and one.code == OVER_SLO))
+    meets = answer is not None and answer.meets
+    return tuple(one for one in result if not (meets and one.code == OVER_SLO))
 
 
 def judge(

@@ -27,7 +27,7 @@ Pattern = tuple[OperatorResult, ...]
 
 @rule("A501", "gelu-not-fused", "warning")
 def gelu_not_fused(subject: Subject) -> Iterator[Diagnostic]:
-    """A GELU is executed as separate operators.
+    """Yield a GELU is executed as separate operators.
 
     What:
         The model holds a GELU spelt out with Erf or Tanh, in a form that ONNX Runtime's GeluFusion does not
@@ -56,7 +56,7 @@ def gelu_not_fused(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A502", "norm-not-fused", "warning")
 def norm_not_fused(subject: Subject) -> Iterator[Diagnostic]:
-    """An RMSNorm or LayerNorm is executed as separate operators.
+    """Yield an RMSNorm or LayerNorm is executed as separate operators.
 
     What:
         The model normalises by the root of a mean of squares in a form that ONNX Runtime does not fuse into
@@ -74,9 +74,9 @@ def norm_not_fused(subject: Subject) -> Iterator[Diagnostic]:
         `x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * self.weight` in a Llama block.
     """
     dataflow = Dataflow(analysis=subject.analysis)
-    found = list(norms(dataflow))
-    layer = [pattern for kind, pattern in found if kind == "LayerNorm"]
-    rms = [pattern for kind, pattern in found if kind == "RMSNorm"]
+    result = list(norms(dataflow))
+    layer = [pattern for kind, pattern in result if kind == "LayerNorm"]
+    rms = [pattern for kind, pattern in result if kind == "RMSNorm"]
     # ai.onnx RMSNormalization exists from opset 23 on (onnx/defs/nn/defs.cc); SimplifiedLayerNormFusion wants
     # Div by the Sqrt (onnxruntime/core/optimizer/layer_norm_fusion.cc), where PyTorch's exporter writes
     # Reciprocal and Mul.
@@ -138,8 +138,8 @@ def gelus(dataflow: Dataflow) -> Iterator[Pattern]:
 def norms(dataflow: Dataflow) -> Iterator[tuple[str, Pattern]]:
     """Yield which norm it is and the operators of each that is executed apart."""
     for op in dataflow.analysis.operators:
-        if op.op_type == "ReduceMean" and _is_executed_here(op) and (found := _norm(op, dataflow))[0]:
-            yield found
+        if op.op_type == "ReduceMean" and _is_executed_here(op) and (result := _norm(op, dataflow))[0]:
+            yield result
 
 
 def _is_executed_here(operator: OperatorResult) -> bool:

@@ -98,7 +98,7 @@ def model_not_analysed(_subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A706", "ignore-comment", "warning")
 def ignore_comment(_subject: Subject) -> Iterator[Diagnostic]:
-    """A comment that sets findings aside has no reason, an unknown code, or nothing to set aside.
+    """Yield a comment that sets findings aside has no reason, an unknown code, or nothing to set aside.
 
     What:
         `# analyze: ignore[A101] reason` behind the line of an operator sets the findings of that code on that
@@ -155,7 +155,7 @@ def not_loadable(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A705", "empty-input", "warning")
 def empty_input(subject: Subject) -> Iterator[Diagnostic]:
-    """The file declares an input without any element.
+    """Yield the file declares an input without any element.
 
     What:
         A size of an input is 0. The model is counted at other sizes, and nothing is decided.
@@ -170,8 +170,8 @@ def empty_input(subject: Subject) -> Iterator[Diagnostic]:
         `dim_value: 0` for the height and width of an image.
     """
     for sentence in subject.analysis.model.empty_inputs:
-        said, _, fix = sentence.partition(". ")
-        yield Diagnostic(message=said, fix=f"{fix[:1].lower()}{fix[1:].rstrip('.')}")
+        message, _, fix = sentence.partition(". ")
+        yield Diagnostic(message=message, fix=f"{fix[:1].lower()}{fix[1:].rstrip('.')}")
 
 
 def _on_one_thread(row: Mapping[str, Any]) -> str:

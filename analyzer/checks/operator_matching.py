@@ -13,7 +13,7 @@ Key = Callable[[OperatorResult], Hashable]
 
 @dataclass(frozen=True, kw_only=True)
 class Dataflow:
-    """Who makes and who reads each tensor of an analysis, and what each operator is executed as."""
+    """The writer and the readers of each tensor of an analysis, and the executed node of each operator."""
 
     analysis: Analysis
 
@@ -33,7 +33,7 @@ class Dataflow:
 
     @cached_property
     def groups(self) -> dict[int, GroupResult]:
-        """What executes each operator: in the CUDA session where there is one, else in the CPU's."""
+        """The executed group of each operator: in the CUDA session where there is one, else in the CPU's."""
         sessions = {group.session for group in self.analysis.groups}
         session = "cuda" if "cuda" in sessions else "cpu"
         return {

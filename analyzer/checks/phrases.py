@@ -1,4 +1,4 @@
-"""How the rules speak of operators and figures."""
+"""Phrases of the rules about operators and figures."""
 
 from __future__ import annotations
 

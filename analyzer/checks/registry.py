@@ -24,7 +24,7 @@ _SECTION = re.compile(rf"^({'|'.join(SECTIONS)}):[ \t]*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What a rule looks at: an analysis, what the user allows, and the baseline if there is one.
+    """The subject of a rule: an analysis, the user's limits, and the baseline if there is one.
 
     ``renew`` is the command that writes the baseline, ``changed`` the lines of code since it was written.
     """
@@ -38,7 +38,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic:
-    """What a rule yields.
+    """The result of a rule.
 
     Attributes:
         message: What is wrong, in one sentence with its figures.

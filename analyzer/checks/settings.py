@@ -63,7 +63,7 @@ class _Ignored(msgspec.Struct):
 
 
 class CheckSettings(GateOptions):
-    """What ``analyze check`` fails on.
+    """The failures of ``analyze check``.
 
     Attributes:
         fail_on: The severity from which the check fails; ``never`` to report alone.

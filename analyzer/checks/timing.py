@@ -22,7 +22,7 @@ MOVE_SHARE = 0.01
 
 @rule("A201", "slower-on-gpu", "warning")
 def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
-    """An operator is slower on the GPU than on the CPU, copies counted.
+    """Yield an operator is slower on the GPU than on the CPU, copies counted.
 
     What:
         ONNX Runtime's CUDA session runs this operator on the GPU, but the recommended split of the model
@@ -133,7 +133,7 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A203", "faster-on-cpu", "warning")
 def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
-    """The whole model is faster on the CPU at this batch.
+    """Yield the whole model is faster on the CPU at this batch.
 
     What:
         Host to host, copies of inputs and outputs counted, the CPU's latency is below that of the CUDA
@@ -193,8 +193,8 @@ def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
     """Return the plan recommended in spite of the CPU's time, and the advice; None where nothing else is."""
     device, split = analysis.verdict.device, analysis.plan("hybrid")
     if device == "hybrid" and split is not None:
-        said = f"recommended is a split of both, {seconds(split.latency_s)}"
-        return said, "apply the split (analyze apply)"
+        message = f"recommended is a split of both, {seconds(split.latency_s)}"
+        return message, "apply the split (analyze apply)"
     if device == "gpu":
         return f"recommended is the GPU, decided for {analysis.verdict.objective}", "none is needed"
     return None
@@ -202,11 +202,11 @@ def _another_is_recommended(analysis: Analysis) -> tuple[str, str] | None:
 
 def _or_larger_batches(verdict: VerdictResult) -> str:
     """Return from which batch on the GPU wins, or may where none is certain; empty where none does."""
-    found = crossover_interval(verdict.ranges)
-    if found is None:  # none does, or a record that kept no ranges
+    result = crossover_interval(verdict.ranges)
+    if result is None:  # none does, or a record that kept no ranges
         batch, wins = verdict.crossover_batch, "wins"
     else:
-        sure = found[1]
+        sure = result[1]
         batch, wins = (sure, "wins") if sure is not None else (verdict.crossover_batch, "may win")
     return f", or use batches from {batch} on, where the GPU {wins}" if batch is not None else ""
 

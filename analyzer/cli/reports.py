@@ -92,11 +92,11 @@ def analyse_and_report(ctx: click.Context, command: Command, suffix: str = "") -
     targets = report_targets(params, f"{stem}{suffix}")
     analysis: Analysis = call(command, params)
     if analysis.training is not None:
-        from analyzer.pipeline.inference_reference import beside_inference
+        from analyzer.pipeline.inference_reference import with_inference
 
         # Before the record is written, which may take the place of the one of inference.
         folders = {target.path.parent for target in targets if target.path is not None} or {DEFAULT_FOLDER}
-        analysis = beside_inference(analysis, sorted(folders), params["model"])
+        analysis = with_inference(analysis, sorted(folders), params["model"])
     written = publish(analysis, targets, force=params["force"])
     # Nothing else is printed where standard output is the report itself.
     if all(target.path is not None for target in targets):

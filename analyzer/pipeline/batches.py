@@ -78,7 +78,7 @@ def batch_models(
     traced: Steps = MappingProxyType({}),
     measured: Mapping[int, Measured] = MappingProxyType({}),
 ) -> BatchModels:
-    """A loaded model at the batches of the sweep.
+    """Return a loaded model at the batches of the sweep.
 
     ``traced`` is the model at batches for which it was traced or exported anew, None where that is forbidden.
     Sizes that the data decide are those of the run that was ``measured``.
@@ -91,16 +91,16 @@ def batch_models(
     batches = _sweep_batches(loaded, prepared.graph, options)
     by_batch: dict[int, PreparedGraph] = {}
     for number, batch in enumerate(batches):
-        model, found = traced.get(batch, loaded if _can_be_bound(loaded, batch) else None), prepared
+        model, result = traced.get(batch, loaded if _can_be_bound(loaded, batch) else None), prepared
         if batch != loaded.batch:
             if model is None:
                 continue
             progress("predicting other batches", number / len(batches))
             try:
-                found = at_batch(prepared, in_form(model.graph(batch), options))
+                result = at_batch(prepared, in_form(model.graph(batch), options))
             except GraphError:  # a size overflows, or the model's own arithmetic forbids this batch
                 continue
-        by_batch[batch] = with_measured_sizes(found, measured[batch].shapes) if batch in measured else found
+        by_batch[batch] = with_measured_sizes(result, measured[batch].shapes) if batch in measured else result
 
     def between(batch: int) -> PreparedGraph:
         return at_batch(prepared, in_form(loaded.graph(batch), options))
@@ -147,7 +147,7 @@ def _can_be_bound(loaded: Loaded, batch: int) -> bool:
 
 
 def _sweep_batches(loaded: Loaded, graph: Graph, options: Options) -> list[int]:
-    """The batches to look at: those of every sweep, those that were asked for, and the report's own."""
+    """Return the batches to look at: those of every sweep, those that were asked for, and the report's own."""
     operators = len(graph.nodes)
     few = _FEW_BATCHES if operators <= _FEW_BATCHES_UP_TO else _FEWEST_BATCHES
     usual = BATCHES if operators <= _ALL_BATCHES_UP_TO else few

@@ -70,7 +70,7 @@ CONVENTIONS: Mapping[str, int | str] = {
 
 
 def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool) -> ModelInfo:
-    """What was analysed.
+    """Return the analysed model.
 
     ``converted`` says whether ``graph`` is another one than the model's own.
     """
@@ -106,7 +106,7 @@ def model_info(loaded: Loaded, graph: Graph, precision: str, *, converted: bool)
 
 
 def state_info(graph: Graph) -> tuple[StateInfo, ...]:
-    """What stays on the device from run to run, as the record shows it."""
+    """Return the state that stays on the device from run to run, as the record shows it."""
     shapes = {tensor.name: tensor.shape for tensor in graph.inputs}
     return tuple(StateInfo(input=past, output=new, shape=shapes[past]) for past, new in graph.carried.items())
 
@@ -134,12 +134,12 @@ def digest(proto: onnx.ModelProto) -> str:
 
 
 def tensor_info(tensor: Tensor) -> TensorInfo:
-    """A tensor as the record shows it."""
+    """Return a tensor as the record shows it."""
     return TensorInfo(name=tensor.name, shape=tensor.shape, dtype=tensor.dtype.name, constant=tensor.constant)
 
 
 def plain(value: Any) -> Any:
-    """An attribute as JSON has it; large arrays become their shape."""
+    """Return an attribute as JSON has it; large arrays become their shape."""
     if hasattr(value, "tolist"):
         small = value.size <= _SHOWN_ELEMENTS and value.ndim <= _SHOWN_AXES
         return _plain_elements(value.tolist()) if small else f"{value.dtype} {list(value.shape)}"
@@ -172,7 +172,7 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
         decision.operators,
         decision.placement,
     )
-    told = cache(tensor_info)  # a tensor is told where it is written and wherever it is read
+    infos = cache(tensor_info)  # a tensor is told where it is written and wherever it is read
     release = decision_input.placement.release if decision_input.placement else ""
     result = []
     for node, cost, cpu, gpu, placed, verdict, side in zip(graph.nodes, *columns, strict=True):
@@ -182,8 +182,8 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
                 OperatorResult,
                 node,
                 source=source_line(node),
-                inputs=tuple(map(told, node.present_inputs)),
-                outputs=tuple(map(told, node.present_outputs)),
+                inputs=tuple(map(infos, node.present_inputs)),
+                outputs=tuple(map(infos, node.present_outputs)),
                 attributes=shown,
                 **{name: getattr(cost, name) for name in _OF_COST},
                 cpu=CpuTime(**_seconds(cpu), bound=cpu.bound if cpu else None),
@@ -206,7 +206,7 @@ def operators(decision_input: DecisionInput, decision: Decision) -> tuple[Operat
 
 
 def source_line(node: Node) -> Where | None:
-    """The user's own line that an operator comes from; None where nothing tells."""
+    """Return the user's own line that an operator comes from; None where nothing tells."""
     source = node.source
     return Where(file=source.file, line=source.line, code=source.code) if source else None
 
@@ -217,14 +217,14 @@ def _seconds(estimate: Estimate | None) -> dict[str, Any]:
 
 
 def groups(decision_input: DecisionInput) -> tuple[GroupResult, ...]:
-    """What both sessions execute."""
+    """Return the executed groups of both sessions."""
     pairs = [*zip(decision_input.cpu_groups, decision_input.cpu_times, strict=True)]
     pairs += zip(decision_input.cuda_groups, decision_input.cuda_times, strict=True)
     return tuple(seen_as(GroupResult, group, **_seconds(estimate)) for group, estimate in pairs)
 
 
 def totals(prepared: PreparedGraph, decision_input: DecisionInput) -> Totals:
-    """Sums over operators; the fused bytes are those of the groups that the CUDA session executes."""
+    """Return sums over operators; the fused bytes are those of the groups that the CUDA session executes."""
     table: CostTable = prepared.table
     whole = table.total
     executed = prepared.cuda_groups if decision_input.gpu else prepared.cpu_groups
@@ -286,8 +286,8 @@ def size_notes(loaded: Loaded, graph: Graph) -> Iterator[str]:
         if origin.kind == "measured":
             inputs = deciding_inputs(graph, names)
             who = f"The values of {first_few(tensor.name for tensor in inputs)}" if inputs else "The data"
-            asked = options(inputs, "others")
-            yield f"{who} {what}: as measured, which holds for the data of that run alone{asked}."
+            lines = options(inputs, "others")
+            yield f"{who} {what}: as measured, which holds for the data of that run alone{lines}."
         else:
             who = f"The values of {first_few(origin.inputs)}"
             texts = first_few(f"--input {specs[name].text}" for name in origin.inputs)
@@ -307,7 +307,7 @@ def body_results(graph: Graph, placement: Placement) -> tuple[BodyResult, ...]:
 def _with_inner(
     body: PlacedBody, node: Node, operator: int, path: str, outer_passes: int | None
 ) -> Iterator[BodyResult]:
-    """A body and all bodies inside of it; ``outer_passes`` is how often the body around it runs."""
+    """Yield a body and all bodies inside of it; ``outer_passes`` is how often the body around it runs."""
     own_passes = _passes(node)
     passes = None if own_passes is None or outer_passes is None else own_passes * outer_passes
     placed_nodes = list(zip(body.graph.nodes, body.placement.nodes, strict=True))
@@ -333,7 +333,7 @@ def _with_inner(
 
 
 def _passes(node: Node) -> int | None:
-    """How often a body runs at most in one run of its operator; None where only the run tells."""
+    """Return how often a body runs at most in one run of its operator; None where only the run tells."""
     if node.op_type == "If":
         return 1  # one of its two branches, once
     if node.op_type == "Loop":

@@ -1,4 +1,4 @@
-"""How far outputs of a run are off, and whether the number of threads is why."""
+"""Differences of a run's outputs, and whether the number of threads explains them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def agreement_rows(
     session: str,
     precision: str | None = None,
 ) -> list[dict[str, Any]]:
-    """How far each output of a session is off; expected values have no names, so they pair by position."""
+    """Return each output's difference; expected values have no names, so they pair by position."""
     if len(expected) != len(outputs):
         return []
     expected_by_name = {name: value for (name, _), value in zip(outputs, expected, strict=True)}
@@ -80,7 +80,7 @@ def with_one_thread(
 
 
 def reducing_scatters(graph: Graph) -> int:
-    """How many ScatterND add or compare with what is there: threads lose updates of a row that is hit twice.
+    """Return how many ScatterND add or compare with what is there: threads lose updates of a row hit twice.
 
     So did onnxruntime 1.31.1 with two threads: maxima, whose order cannot matter, of 1,700 rows into 800 were
     off by 3.2. Its ScatterElements, which one thread executes, were not.

@@ -16,7 +16,7 @@ from analyzer.options import ALL
 from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels, sweep_of
 from analyzer.pipeline.build_record import body_results
-from analyzer.pipeline.forms import asked_precision
+from analyzer.pipeline.forms import requested_precision
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.precision_table import precision_tables
 from analyzer.pipeline.predictor import Predictor
@@ -77,7 +77,7 @@ def decide_on(
     contenders = [one for at_batch in rented for one in at_batch]
     for one in looked_at[: len(gpus)]:
         contenders += [
-            gpu_contender(question, plans, asked_precision(predictor.options, question), on_cpus[0])
+            gpu_contender(question, plans, requested_precision(predictor.options, question), on_cpus[0])
             for (question, plans), on_cpus in zip(one.asked, rented, strict=True)
         ]
     rank = partial(
@@ -190,7 +190,7 @@ def _looked_at(
 
 
 def analysis_of(model: ModelInfo, prepared: PreparedGraph, decisions: DeviceDecisions, cpu: Device) -> Analysis:
-    """The record of a model and what was decided about it, without the circumstances."""
+    """Return the record of a model and what was decided about it, without the circumstances."""
     decision_input, decision, gpus = decisions.decision_input, decisions.decision, decisions.gpus
     return Analysis(
         tool=TOOL,

@@ -1,4 +1,4 @@
-"""What this machine has, and what of this program works on it: each thing tried, not asked for by name."""
+"""This machine's state, and the parts of this program that work on it: each is tried."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MachineCheck:
 
 
 def examine(progress: Progress = lambda _stage, _share: None) -> tuple[MachineCheck, ...]:
-    """Looks at all of it; the sessions are run in processes of their own."""
+    """Look at all of it; the sessions are run in processes of their own."""
     with run_folder() as folder:
         checks = [*_software(), *_cpu(), *_storage()]
         progress("running a small model on the CPU", None)
@@ -116,9 +116,9 @@ def _software() -> Iterator[MachineCheck]:
         hint = "pip uninstall -y onnxruntime onnxruntime-gpu, then pip install onnxruntime-gpu"
         yield check(name, "broken", "both are installed, over each other", hint)
     elif version not in releases():
-        found = f"{version}; its kernels are not known, {releases()[-1]} stands in"
+        result = f"{version}; its kernels are not known, {releases()[-1]} stands in"
         hint = "Placement is exact for releases that `analyze apply --onnxruntime` names."
-        yield check(name, "note", found, hint)
+        yield check(name, "note", result, hint)
     else:
         yield check(name, "works", version)
     for name, (use, install) in _EXTRAS.items():
@@ -136,25 +136,25 @@ def _cpu() -> Iterator[MachineCheck]:
             field.removesuffix("_per_s").removesuffix("_bytes").removesuffix("_flops").replace("_", " ")
             for field in cpu.assumed
         )
-        found = f"{cpu.units} cores; assumed: {first_few(names)}"
-        yield check(cpu.name, "note", found, "`analyze calibrate` measures what is assumed.")
+        result = f"{cpu.units} cores; assumed: {first_few(names)}"
+        yield check(cpu.name, "note", result, "`analyze calibrate` measures what is assumed.")
     else:
         yield check(cpu.name, "works", f"{cpu.units} cores")
-    kept = load()
-    if kept is None:
+    saved = load()
+    if saved is None:
         hint = "`analyze calibrate` (about a minute) makes predictions for this CPU closer."
         yield check("calibration", "absent", "none for this processor and ONNX Runtime", hint)
         return
     days = 0
     with suppress(ValueError):
-        days = (datetime.now(UTC) - datetime.fromisoformat(kept.date)).days
-    disturbed = disturbance(kept.values)
+        days = (datetime.now(UTC) - datetime.fromisoformat(saved.date)).days
+    disturbed = disturbance(saved.values)
     old = f", {days} days old" if days > _OLD_DAYS else ""
-    found = f"of {kept.date[:10]}{old}{disturbed and f', {disturbed}'}, in {kept.path}"
+    result = f"of {saved.date[:10]}{old}{disturbed and f', {disturbed}'}, in {saved.path}"
     if old or disturbed:
-        yield check("calibration", "note", found, "`analyze calibrate` on a quiet machine measures anew.")
+        yield check("calibration", "note", result, "`analyze calibrate` on a quiet machine measures anew.")
     else:
-        yield check("calibration", "works", found)
+        yield check("calibration", "works", result)
 
 
 def _storage() -> Iterator[MachineCheck]:
@@ -189,14 +189,14 @@ def _gpu(driver: DriverFacts | str, ran: Measurement | AnalyzerError | None) -> 
         yield check("GPU", "broken", f"{first_few(driver.gpus)}; CUDA sees none", hint)
     else:
         hidden = f", the first of {len(driver.gpus)}" if len(driver.gpus) > 1 else ""
-        found = f"{known.slug} of the catalogue, {byte_count(known.memory_bytes)}{hidden}"
+        result = f"{known.slug} of the catalogue, {byte_count(known.memory_bytes)}{hidden}"
         notes = known.notes if known.assumed else ""
-        yield check(known.name, "note" if notes else "works", found, notes)
+        yield check(known.name, "note" if notes else "works", result, notes)
     if isinstance(ran, AnalyzerError):
         yield check("CUDA session", "broken", ran.message, ran.hint or "")
     elif ran is not None:
-        found = f"a small matrix multiplication takes {seconds(ran.latency.value)}, copies included"
-        yield check("CUDA session", "works", found)
+        result = f"a small matrix multiplication takes {seconds(ran.latency.value)}, copies included"
+        yield check("CUDA session", "works", result)
         if ran.nodes:
             yield check("operator times", "works", ran.nodes[0].method)
         else:
@@ -214,8 +214,8 @@ def _what_works(
     if isinstance(cpu, AnalyzerError):
         yield check("measuring the CPU", "broken", cpu.message, cpu.hint or "")
     else:
-        found = f"a small matrix multiplication takes {seconds(cpu.latency.value)}"
-        busy = f"{found}; other processes disturbed it" if cpu.busy else found
+        result = f"a small matrix multiplication takes {seconds(cpu.latency.value)}"
+        busy = f"{result}; other processes disturbed it" if cpu.busy else result
         yield check("measuring the CPU", "note" if cpu.busy else "works", busy)
     if gpu is None:
         yield check("measuring a GPU", "absent", "there is none: GPUs are predicted from the catalogue")
@@ -229,7 +229,7 @@ def _what_works(
 
 
 def _run(provider: Provider, model: Path) -> Measurement | AnalyzerError:
-    """A small product in a session of its own, or why there is none."""
+    """Return a small product in a session of its own, or why there is none."""
     request = MeasureRequest(
         model_path=model, provider=provider, time_budget_s=_BUDGET_S, timeout_s=_TIMEOUT_S, replay=False,
         cuda_graph=False,
@@ -241,7 +241,7 @@ def _run(provider: Provider, model: Path) -> Measurement | AnalyzerError:
 
 
 def _written(path: Path) -> Path:
-    """A product of a batch of rows with a constant."""
+    """Return a product of a batch of rows with a constant."""
     inputs, stored = (floats(_ROWS, _WIDTH), floats(_WIDTH, _WIDTH)), frozenset({1})
     probe = Probe(key="", amount=1.0, per="time", op_type="MatMul", inputs=inputs, constants=stored, opset=17)
     path.write_bytes(model_of(probe))

@@ -24,7 +24,7 @@ def describe(
     cached: bool,
     cpu: Device,
 ) -> Environment:
-    """What the report's method section says about this run; ``measured`` is of the report's own batch."""
+    """Return the run's entry in the report's method section; ``measured`` is of the report's own batch."""
     facts: Mapping[str, Any] = measured.facts if measured else {}
     # Threads, load and runs are of the CPU's session: a CUDA session's are in ``measurement``.
     run = facts.get("cpu", {})

@@ -46,14 +46,14 @@ Steps = Mapping[int, Loaded | None]
 
 
 def traced_steps(loaded: Loaded, options: Options, targets: Targets) -> Steps:
-    """A training step at each other batch that is to be run; empty for a model of inference."""
+    """Return a training step at each other batch that is to be run; empty for a model of inference."""
     if loaded.step is None or not measures_here(options, targets):
         return {}
     return {batch: loaded_at(loaded, batch, options) for batch in options.batches if batch != loaded.batch}
 
 
 def loaded_at(loaded: Loaded, batch: int | None, options: Options) -> Loaded | None:
-    """The same step traced at a batch; None where the user's code forbids that batch."""
+    """Return the same step traced at a batch; None where the user's code forbids that batch."""
     if batch is None or batch == loaded.batch:
         return loaded
     opset = options.opset or DEFAULT_OPSET
@@ -91,14 +91,14 @@ def prepared_steps(
     progress: Progress,
     traced: Steps = MappingProxyType({}),
 ) -> tuple[dict[int, PreparedGraph], StepAtAnyBatch | None]:
-    """The step at each of the batches, and a way to any other; without one, at those traced alone.
+    """Return the step at each of the batches, and a way to any other; without one, at those traced alone.
 
     ``traced`` are steps at other batches, where they have been traced already.
     """
     assert loaded.batch is not None
-    asked_for = [batch for batch in options.batches if batch != loaded.batch]
+    requested = [batch for batch in options.batches if batch != loaded.batch]
     nodes = len(prepared.graph.nodes)
-    if not asked_for and nodes > _SWEPT_UP_TO:
+    if not requested and nodes > _SWEPT_UP_TO:
         return {loaded.batch: prepared}, None
     progress("tracing the step at other batches", None)
     graphs = {loaded.batch: prepared.graph}
@@ -106,10 +106,10 @@ def prepared_steps(
     forbidden = frozenset(batch for batch, other in traced.items() if other is None)
     # Without batch 1 among the traces nothing tells whether it has the same operators: it is probed first.
     formula = any_batch(graphs, confirmed=nodes <= _CONFIRMED_UP_TO) if 1 in graphs else None
-    if formula is None and (nodes <= _SWEPT_UP_TO or len(asked_for) > 1):
+    if formula is None and (nodes <= _SWEPT_UP_TO or len(requested) > 1):
         formula = _formula_by_probing(loaded, graphs, options, forbidden)
     if formula is None:
-        left = [batch for batch in asked_for if batch not in graphs and batch not in forbidden]
+        left = [batch for batch in requested if batch not in graphs and batch not in forbidden]
         others = {batch: loaded_at(loaded, batch, options) for batch in left}
         graphs |= {batch: other.graph() for batch, other in others.items() if other is not None}
     own = {
@@ -128,7 +128,7 @@ def prepared_steps(
 def _formula_by_probing(
     loaded: Loaded, graphs: dict[int, Graph], options: Options, forbidden: frozenset[int]
 ) -> AnyBatch | None:
-    """The step at every batch, from traces at some more, which ``graphs`` receives; None if nothing tells it.
+    """Return step at every batch, from traces at some more, that ``graphs`` receives; None if nothing tells it.
 
     Traces in short count once one of them is like the whole trace; else whole ones are made, but for batches
     that are ``forbidden``.
@@ -162,7 +162,7 @@ def _formula_by_probing(
 
 
 def _in_short(loaded: Loaded, batch: int, options: Options) -> Graph | None:
-    """The step traced at a batch without learning which module each operator is of; None where that fails."""
+    """Return step traced at a batch without learning that module each operator is of; None where that fails."""
     from analyzer.loading.python.user_model import load_user_model
 
     try:
@@ -187,13 +187,13 @@ class StepAtAnyBatch:
     formula: AnyBatch
 
     def __call__(self, batch: int) -> PreparedGraph:
-        """The step at a batch, counted."""
+        """Return the step at a batch, counted."""
         if batch in self.prepared_graphs:
             return self.prepared_graphs[batch]
         return _prepared(self.loaded, self.base, self.formula.at(batch))
 
     def peak(self, batch: int) -> int | None:
-        """The bytes alive at its peak, without counting the rest."""
+        """Return the bytes alive at its peak, without counting the rest."""
         if batch in self.prepared_graphs:
             return self.prepared_graphs[batch].step_peak
         memory = memory_of(self.loaded, self.formula.at(batch))
@@ -201,7 +201,7 @@ class StepAtAnyBatch:
 
 
 def any_batch(graphs: dict[int, Graph], *, confirmed: bool = True) -> AnyBatch | None:
-    """The step at every batch from the first graph and one like it.
+    """Return the step at every batch from the first graph and one like it.
 
     With ``confirmed`` a third must come out as it was traced even where all numbers are multiples.
     """
@@ -231,7 +231,7 @@ def _prepared(loaded: Loaded, prepared: PreparedGraph, graph: Graph) -> Prepared
 def exported_batches(
     loaded: Loaded, options: Options, progress: Progress
 ) -> tuple[dict[int, Loaded], dict[int, str]]:
-    """The model at each batch that was asked for and is not in its export; a step is traced instead.
+    """Return the model at each batch that was asked for and is not in its export; a step is traced instead.
 
     Returns:
         The model by batch, and what forbids the others, in a sentence.
@@ -268,7 +268,7 @@ def exported_batches(
 def missing_note(
     loaded: Loaded, options: Options, analysed: Iterable[int], why_not: Mapping[int, str]
 ) -> tuple[str, ...]:
-    """Which of the batches that were asked for are not in the report, and why; empty where all are."""
+    """Return which of the batches that were asked for are not in the report, and why; empty where all are."""
     known = {*analysed, loaded.batch}
     by_reason: dict[str, list[int]] = {}
     for batch in options.batches:

@@ -27,7 +27,7 @@ CONVERTED = ("fp16", "int8")
 
 
 def in_form(graph: Graph, options: Options) -> Graph:
-    """The graph in the precision that was asked for; the very same one for another width of floats.
+    """Return the graph in the precision that was asked for; the very same one for another width of floats.
 
     Raises:
         UsageError: The model has no such form.
@@ -47,19 +47,19 @@ def in_form(graph: Graph, options: Options) -> Graph:
 
 
 def in_full(graph: Graph) -> Graph:
-    """The graph with its halves as 32-bit floats, as quantisers read them; one that has none as it is."""
+    """Return graph with its halves as 32-bit floats, as quantisers read them; one that has none as it is."""
     halves = model_precision(graph) in HALF and integer_form(graph) is None
     return in_floats(graph, "float32") if halves else graph
 
 
-def asked_precision(options: Options, decision_input: DecisionInput) -> str:
-    """The precision that the record tells: the form that was asked for, else that of the floats."""
-    asked = options.precision
-    return asked if asked is not None and asked in INTEGER_FORMS else decision_input.precision
+def requested_precision(options: Options, decision_input: DecisionInput) -> str:
+    """Return the precision that the record tells: the form that was asked for, else that of the floats."""
+    precision = options.precision
+    return precision if precision is not None and precision in INTEGER_FORMS else decision_input.precision
 
 
 def note(precision: str) -> str:
-    """What the report says of a model that was converted."""
+    """Return the report's note on a converted model."""
     how = HOW_MADE.get(precision, "made of its floats in 32 bits")
     return f"The model is predicted in {precision}, {how}; nothing was run in that form."
 
@@ -68,7 +68,7 @@ _FLOATS = frozenset({"float32", "float16", "bfloat16"})
 
 
 def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
-    """What is to be known of a quantised model first, or of one that a CPU cannot run; else nothing."""
+    """Yield notes on a quantised model, or on one that a CPU cannot run."""
     form = integer_form(prepared.graph)
     if form is None and own_precision(prepared.graph.initializers) == "bf16":
         why = no_bf16_on_cpu(in_floats(prepared.graph, "float32"), prepared.placement.release)
@@ -83,9 +83,9 @@ def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
 
 
 def no_bf16_on_cpu(graph: Graph, release: str) -> str:
-    """Why a model in float32 would not run in bf16 on a CPU, by a release as in ``Placement``."""
-    found = without_half_kernel(graph, HALF["bf16"], "cpu", release=release)
-    lacking = (graph.nodes[index].op_type for index in found)
+    """Return why a model in float32 would not run in bf16 on a CPU, by a release as in ``Placement``."""
+    result = without_half_kernel(graph, HALF["bf16"], "cpu", release=release)
+    lacking = (graph.nodes[index].op_type for index in result)
     first = next(lacking, None)
     if first is None:
         return "what ONNX Runtime's CPU provider makes of bf16 is not modelled"
@@ -93,24 +93,24 @@ def no_bf16_on_cpu(graph: Graph, release: str) -> str:
 
 
 def multiplies_on_cuda(prepared: PreparedGraph) -> bool:
-    """Whether a session on CUDA runs any product of floats on the GPU."""
+    """Return whether a session on CUDA runs any product of floats on the GPU."""
     costs = prepared.table.costs
     return any(costs[index].macs for index in _floats(prepared, "cuda"))
 
 
 def floats_on_cuda(prepared: PreparedGraph) -> bool:
-    """Whether a session on CUDA runs anything that reads or writes floats on the GPU."""
+    """Return whether a session on CUDA runs anything that reads or writes floats on the GPU."""
     return any(True for _ in _floats(prepared, "cuda"))
 
 
 def left_on_cpu(prepared: PreparedGraph) -> str:
-    """Which operators on floats a session on CUDA leaves to the CPU, where they stay wide; may be empty."""
-    found = list(dict.fromkeys(_floats(prepared, "cpu")))
-    if not found:
+    """Return float operators that a CUDA session leaves to the CPU, where they stay wide; may be empty."""
+    result = list(dict.fromkeys(_floats(prepared, "cpu")))
+    if not result:
         return ""
-    types = first_few(dict.fromkeys(prepared.graph.nodes[index].op_type for index in found))
-    verb = "stays" if len(found) == 1 else "stay"
-    return f"{plural(len(found), 'operator')} ({types}) {verb} on the CPU, in fp32"
+    types = first_few(dict.fromkeys(prepared.graph.nodes[index].op_type for index in result))
+    verb = "stays" if len(result) == 1 else "stay"
+    return f"{plural(len(result), 'operator')} ({types}) {verb} on the CPU, in fp32"
 
 
 def _floats(prepared: PreparedGraph, provider: str) -> Iterator[int]:
@@ -123,12 +123,12 @@ def _floats(prepared: PreparedGraph, provider: str) -> Iterator[int]:
 
 
 def packed(prepared: PreparedGraph) -> str:
-    """How many products read packed weights."""
+    """Return how many products read packed weights."""
     return f"{_share(prepared, frozenset({'MatMulNBits'}))} read packed weights"
 
 
 def on_cpu(prepared: PreparedGraph) -> str:
-    """How many products run in integers."""
+    """Return how many products run in integers."""
     return f"{_share(prepared, INTEGER_PRODUCTS)} run in integer kernels"
 
 
@@ -138,7 +138,7 @@ def _share(prepared: PreparedGraph, types: Collection[str]) -> str:
 
 
 def on_cuda(prepared: PreparedGraph) -> str:
-    """Which products ONNX Runtime's CUDA provider leaves in floats, and what stands between them."""
+    """Return which products ONNX Runtime's CUDA provider leaves in floats, and what stands between them."""
     kernels = _kernels(prepared.graph, prepared.cuda_groups)
     floats = [kind for kind, kernel in kernels if kernel not in INTEGER_PRODUCTS]
     packed_weights = sum(kernel == "MatMulNBits" for _, kernel in kernels)
@@ -165,7 +165,7 @@ def _multiplications(kernels: Sequence[tuple[str, str]]) -> str:
 
 
 def _kernels(graph: Graph, groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """The products of a model, each with the type of what is executed for it."""
+    """Return the products of a model, each with the type of what is executed for it."""
     executed = {index: group.op_type for group in groups for index in group.members}
     return [
         (node.op_type, executed[node.index])

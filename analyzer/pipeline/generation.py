@@ -62,7 +62,7 @@ _MOST_SEQUENCES = 2**16
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerationBasis:
-    """What a record of generation rests on, for whoever asks more of the same model."""
+    """The basis of a generation record, for further questions about the same model."""
 
     model: GeneratingModel
     question: GenerationOptions
@@ -73,7 +73,7 @@ class GenerationBasis:
 def generation_with_basis(
     model: Any, inputs: Any, given: Mapping[str, Any], progress: Progress
 ) -> tuple[Analysis, GenerationBasis]:
-    """The record of a model that generates, and its basis; see ``analyzer.api.analyze_generation``."""
+    """Return the record of a model that generates, and its basis; see ``analyzer.api.analyze_generation``."""
     started = time.perf_counter()
     of_any = {name: value for name, value in given.items() if name in keywords_of("run")}
     if of_any.get("gpu") in (ALL, [ALL], (ALL,)):
@@ -124,7 +124,7 @@ def generation_with_basis(
 
 
 def is_generating(model: Any) -> bool:
-    """Whether MODEL, if it is named by a text, can only be one that generates."""
+    """Return whether MODEL, if it is named by a text, can only be one that generates."""
     text = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
     return bool(text) and names_generating(text)
 
@@ -132,7 +132,7 @@ def is_generating(model: Any) -> bool:
 def _measured(
     model: GeneratingModel, question: GenerationOptions, options: Options, targets: Targets, progress: Progress
 ) -> MeasuredSides:
-    """The request on this machine's CPU and GPU, so far as the question is about them and may run anything."""
+    """Run the request on this machine's CPU and GPU, as far as the question covers them and may execute."""
     if not options.run:
         return MeasuredSides()
     request = request_of(model, question)
@@ -204,7 +204,7 @@ def generation_analysis(
     measured: MeasuredSides,
     invocation: Invocation,
 ) -> Analysis:
-    """The record of a generating model, without the circumstances."""
+    """Return the record of a generating model, without the circumstances."""
     model, gpus = source.model, targets.gpus
     if not gpus and question.gpus is not None:
         raise UsageError(f"--gpus {question.gpus}: there is no GPU to share the model.", hint="Name a --gpu.")
@@ -337,7 +337,7 @@ class _Steps:
         return replace(prepared, cpu_form=self._cpu_form(prepared, request, sizes))
 
     def _cpu_form(self, prepared: PreparedGraph, request: Request, sizes: StepSizes) -> CpuForm:
-        """The step in the types of the CPU: the same operators, but where the CPU has none of them."""
+        """Return the step in the types of the CPU: the same operators, but where the CPU has none of them."""
         types = self.cpu_types
         if types is None:
             lacking = {

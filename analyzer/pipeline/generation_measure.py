@@ -55,7 +55,7 @@ _WHERE: Mapping[Session, str] = {"cpu": "the CPU", "cuda": "the GPU"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRequest:
-    """What was run on one side.
+    """The measurements on one side.
 
     ``phases``, ``prompt`` and ``middle`` are None where they were not run: the request's times, the step that
     reads its prompt and that half way through its answer, as a session runs them node by node.
@@ -70,7 +70,7 @@ class MeasuredRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSides:
-    """What was run in this machine.
+    """The measurements in this machine.
 
     A side is None where it is not one of the question.
     """
@@ -84,7 +84,7 @@ class MeasuredSides:
         return tuple(side for side in (self.cpu, self.gpu) if side is not None)
 
     def seen(self, batch: int, step: Literal["prompt", "middle"]) -> dict[int, Measured]:
-        """A step as it was run here, by batch."""
+        """Return a step as it was run here, by batch."""
         on_cpu, on_gpu = (None if side is None else getattr(side, step) for side in (self.cpu, self.gpu))
         return {batch: Measured(cpu_latency=on_cpu, cuda_latency=on_gpu)} if on_cpu or on_gpu else {}
 
@@ -99,7 +99,7 @@ def measure_request(
     session: Session = "cpu",
     launch: LaunchMode = "session",
 ) -> MeasuredRequest:
-    """Runs a request's prompt, and tokens at the contexts that its mean is made of.
+    """Run a request's prompt, and tokens at the contexts that its mean is made of.
 
     Weights are random: no time depends on them. What cannot be run is a message, never an error.
     """
@@ -128,28 +128,28 @@ def measure_request(
                         cuda_graph=False,
                     )
                 )
-            weights, found = RandomWeights(folder=folder), []
+            weights, result = RandomWeights(folder=folder), []
             for number, sizes in enumerate(steps):
                 is_prompt = sizes.tokens == sizes.context
                 what = f"a prompt of {sizes.tokens}" if is_prompt else f"a token behind {sizes.context - 1}"
                 progress(f"running on {_WHERE[session]}: {what}", number / len(steps))
                 graph = model.whole_step(sizes, types)
                 path = weights.write(graph, f"step{number}.onnx")
-                asked = _step_request(graph, sizes, path, options, session, launch)
-                found.append(measure(replace(asked, time_budget_s=options.time_budget_s / len(steps))))
+                step = _step_request(graph, sizes, path, options, session, launch)
+                result.append(measure(replace(step, time_budget_s=options.time_budget_s / len(steps))))
                 # Its cache may be gigabytes; weights stay for the next one.
-                if asked.feeds is not None:
-                    asked.feeds.unlink()
+                if step.feeds is not None:
+                    step.feeds.unlink()
     except AnalyzerError as error:
         return not_run(session, in_one_text(error))
     except (OSError, MemoryError) as error:  # the files of weights and caches are large
         return not_run(session, f"{getattr(error, 'strerror', None) or 'out of memory'}.")
-    plain = [measurement.latency for measurement in found]
-    told = (f"The prompt was not run, predicted instead: ONNX Runtime has no {lacking}.",) if lacking else ()
-    messages = (*told, *(text for measurement in found for text in measurement.messages))
-    replays = [measurement.ways["graph"] for measurement in found if "graph" in measurement.ways]
+    plain = [measurement.latency for measurement in result]
+    notes = (f"The prompt was not run, predicted instead: ONNX Runtime has no {lacking}.",) if lacking else ()
+    messages = (*notes, *(text for measurement in result for text in measurement.messages))
+    replays = [measurement.ways["graph"] for measurement in result if "graph" in measurement.ways]
     is_replayed = session == "cuda" and launch == "graph"
-    failed = is_replayed and len(replays) < len(found)
+    failed = is_replayed and len(replays) < len(result)
     if failed:
         messages = (*messages, "Not run as one CUDA graph on the GPU, predicted instead.")
     counted = replays if is_replayed and not failed else plain
@@ -162,13 +162,13 @@ def measure_request(
         phases=phases,
         prompt=None if lacking else plain[0],
         middle=tokens[len(tokens) // 2],
-        facts=_facts(steps, found, counted, session),
+        facts=_facts(steps, result, counted, session),
         messages=tuple(dict.fromkeys(messages)),
     )
 
 
 def not_run(session: Session, why: str) -> MeasuredRequest:
-    """A request that stays predicted, and why."""
+    """Return a request that stays predicted, and why."""
     return MeasuredRequest(messages=(f"Not run on {_WHERE[session]}, predicted instead: {why}",))
 
 
@@ -179,7 +179,7 @@ def _unfit(
     steps: int,
     session: Session,
 ) -> str:
-    """Why a run of so many steps is not begun; empty where nothing speaks against it."""
+    """Return why a run of so many steps is not begun; empty where nothing speaks against it."""
     import psutil
 
     if session == "cuda" and types.weights == "fp8" and not types.is_packed:
@@ -206,7 +206,7 @@ def _unfit(
 def _step_request(
     graph: Graph, sizes: StepSizes, path: Path, options: Options, session: Session, launch: LaunchMode
 ) -> MeasureRequest:
-    """A run of one step; its inputs are written beside its model."""
+    """Return a run of one step; its inputs are written beside its model."""
     feeds = path.with_suffix(".npz")
     kinds = {tensor.name: "bfloat16" for tensor in graph.inputs if tensor.dtype.name == "bfloat16"}
     save_tensors(feeds, step_inputs(graph, sizes), types=kinds)
@@ -234,10 +234,13 @@ def _step_request(
 
 
 def _facts(
-    steps: Sequence[StepSizes], found: Sequence[Measurement], counted: Sequence[Latency], session: Session
+    steps: Sequence[StepSizes],
+    measurements: Sequence[Measurement],
+    counted: Sequence[Latency],
+    session: Session,
 ) -> dict[str, Any]:
     # Three steps of tokens or one, behind the prompt where that was run.
-    middle = found[len(found) // 2]
+    middle = measurements[len(measurements) // 2]
     return {
         session: {**facts_of(middle), "origin": _ORIGINS[session]},
         "steps" if session == "cpu" else "steps_on_gpu": [
@@ -256,7 +259,7 @@ def _facts(
 
 
 def step_inputs(graph: Graph, sizes: StepSizes) -> dict[str, Array]:
-    """Inputs by name."""
+    """Return inputs by name."""
     import numpy as np
 
     feeds = random_feeds(graph)

@@ -1,4 +1,4 @@
-"""What stands beside the GPU of a rented machine: its own processor, and how the model runs there."""
+"""The processor of a rented machine with a GPU, and the model's times on it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Host:
 
     @property
     def core(self) -> Hashable:
-        """What tells its core from others."""
+        """The key of its core."""
         return self.cpu.slug.partition("@")[0], self.basis
 
     @property
     def key(self) -> Hashable:
-        """What tells it from others: instances of one size have the same share of one processor."""
+        """The key of the host: instances of one size have the same share of one processor."""
         cpu = self.cpu
         return cpu.name, cpu.units, cpu.threads, cpu.memory_bytes, self.basis
 
 
 def host_of(instance: Instance) -> Host:
-    """The processor of an instance with a GPU.
+    """Return the processor of an instance with a GPU.
 
     Where the source of its price names none, one in the middle of those that are rented with GPUs stands for
     it: its core is 0.79 times as fast as that of speed 1 (``single_core_speed``), they from 0.44 to 1.4 times.
@@ -85,7 +85,7 @@ class HostedRuns:
         self._plans: dict[tuple[Hashable, bool], Plans] = {}
 
     def __call__(self, instance: Instance, plan: Literal["gpu", "hybrid"]) -> HostedRun | None:
-        """A run of this plan, of ``hybrid`` of the better one; None where it has no room, or no session."""
+        """Return a run of this plan, the better one of ``hybrid``; None without room or session."""
         host = host_of(instance)
         split = plan == "hybrid"
         # Launching is one core's work: without more on the CPU, how many cores there are makes no difference.
@@ -96,15 +96,15 @@ class HostedRuns:
         if (key, split) not in self._plans:
             self._plans[key, split] = (plan_all if split else session_plans)(question, self._problems)
         plans = self._plans[key, split]
-        found = plans.gpu
-        if found is not None and split:
+        result = plans.gpu
+        if result is not None and split:
             # Whether it is worth another deployment is decided by time: what it costs is not known yet.
-            found = plan_with_gpu(question, plans, choose(question, plans, {}))
-        if found is None or not found.fits:
+            result = plan_with_gpu(question, plans, choose(question, plans, {}))
+        if result is None or not result.fits:
             return None
         return HostedRun(
-            plan="hybrid" if found.name == "hybrid" else "gpu",
-            latency=found.latency,
+            plan="hybrid" if result.name == "hybrid" else "gpu",
+            latency=result.latency,
             host=host.cpu.name,
             basis=host.basis,
         )

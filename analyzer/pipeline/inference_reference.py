@@ -17,8 +17,8 @@ from analyzer.record.training_step import InferenceSummary
 _HEAD_BYTES = 4096
 
 
-def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str) -> Analysis:
-    """The analysis of a step with what the latest comparable record of inference says.
+def with_inference(analysis: Analysis, folders: Iterable[Path], reference: str) -> Analysis:
+    """Return the analysis of a step with what the latest comparable record of inference says.
 
     Records are searched in ``folders``; ``reference`` is the model as the user named it, for the command that
     is shown where there is none.
@@ -58,7 +58,7 @@ def beside_inference(analysis: Analysis, folders: Iterable[Path], reference: str
 
 
 def _summaries(folder: Path, analysis: Analysis) -> Iterator[InferenceSummary]:
-    """What the records of a folder say of the same model's inference; what is no record is passed over."""
+    """Yield a folder's records of the same model's inference; other files are passed over."""
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.json")):

@@ -58,7 +58,7 @@ _GRADIENT_TOLERANCE = 1e-3
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measured:
-    """What was measured at one batch; empty parts were not.
+    """The measurements at one batch; empty parts were not measured.
 
     Attributes:
         cpu_latency, cuda_latency: One call, host to host.
@@ -85,11 +85,11 @@ class Measured:
 
     @property
     def cpu_alone(self) -> Measured:
-        """What holds beside any GPU: the CPU's part."""
+        """The CPU's part, which holds for any GPU."""
         return replace(self, cuda_latency=None, cuda_groups=(), cuda_times=())
 
-    def told(self, message: str, **changes: Any) -> Measured:
-        """The same with one more message."""
+    def with_message(self, message: str, **changes: Any) -> Measured:
+        """Return the same with one more message."""
         return replace(self, messages=(*self.messages, message), **changes)
 
 
@@ -112,7 +112,7 @@ def measure_batches(
     progress: Progress,
     steps: Mapping[int, Loaded | None] = MappingProxyType({}),
 ) -> dict[int, Measured]:
-    """What can be run here at each batch that was asked for; by batch, 0 for a model without one.
+    """Measure each requested batch here; by batch, 0 for a model without one.
 
     ``steps`` is a training step at other batches than its own, None where the user's code forbids one.
     """
@@ -122,13 +122,13 @@ def measure_batches(
     installed = installed_release()
     if options.onnxruntime and minor(installed) != minor(options.onnxruntime):
         # Its CUDA session may place operators elsewhere: those times would contradict the placement.
-        asked = options.onnxruntime
+        release = options.onnxruntime
         on_cpu = (
-            f"Operators are placed by the kernels of ONNX Runtime {asked}; "
+            f"Operators are placed by the kernels of ONNX Runtime {release}; "
             f"times measured on the CPU are of the installed one, {installed}."
         )
         on_gpu = (
-            f"Not measured on CUDA, predicted instead: ONNX Runtime {asked} was asked for, "
+            f"Not measured on CUDA, predicted instead: ONNX Runtime {release} was asked for, "
             f"and {installed} is installed."
         )
         messages = (*[on_cpu] * targets.local_cpu, *[on_gpu] * targets.local_gpu)
@@ -159,7 +159,7 @@ def installed_release() -> str:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a distribution; None where it is not installed."""
+    """Return the version of a distribution; None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -167,7 +167,7 @@ def installed_version(package: str) -> str | None:
 
 
 def minor(version: str) -> list[str]:
-    """What two patches of a release have in common."""
+    """Return the part that two patches of a release have in common."""
     return version.split(".")[:2]
 
 
@@ -181,7 +181,7 @@ def measure_batch(
     cuda: bool,
     progress: Progress,
 ) -> Measured:
-    """Runs the model at one batch; what fails becomes a message, and the rest goes on.
+    """Run the model at one batch; what fails becomes a message, and the rest goes on.
 
     Raises:
         MemoryForeseenError: The run would not fit into memory.
@@ -207,7 +207,7 @@ def measure_batch(
 
 
 def in_one_text(error: AnalyzerError) -> str:
-    """An error's message and hint as one text."""
+    """Return an error's message and hint as one text."""
     hint = error.hint or ""
     if hint.startswith("pip "):  # a command keeps its case
         hint = f"run {hint}"
@@ -237,11 +237,11 @@ def foresee_memory(graph: Graph) -> None:
 
 
 def _on_cuda(measured: Measured, run: _Run) -> Measured:
-    """The CUDA session, where the GPU has room for it; where it has not, the batch that would fit is named."""
+    """Return the CUDA session where the GPU has room for it; else a message names the batch that fits."""
     batch = run.batch or run.loaded.batch
     problem = does_not_fit(run.loaded, run.graph, batch, free_bytes())
     if problem:
-        return measured.told(f"Not measured on CUDA, predicted instead: {problem}")
+        return measured.with_message(f"Not measured on CUDA, predicted instead: {problem}")
 
     def advice() -> str:  # asked for after the failure: what is free then counts
         return smaller_batch(run.loaded, run.graph, batch, free_bytes())
@@ -291,12 +291,12 @@ def _run_session(
             error = MemoryEndedError(error.message, hint=advice())
         fails = "" if measured.cpu_latency is not None else in_one_text(error)
         message = f"Not measured on {where}, predicted instead: {in_one_text(error)}"
-        return measured.told(message, fails=fails)
+        return measured.with_message(message, fails=fails)
     return _joined(measured, run.graph, measurement, session)
 
 
 def sharing(threads: int) -> tuple[float, float] | None:
-    """What is known of this machine's cores from its calibration."""
+    """Return how this machine's cores share work, from its calibration."""
     calibration = load_calibration() or {}
     shared, alone = calibration.get(f"sharing.t{threads}"), calibration.get("sharing.t1")
     return None if shared is None or alone is None else (shared, alone)
@@ -327,9 +327,9 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
         # Of a node that left an output out no shape is known.
         shapes: dict[str, tuple[int, ...]] = {}
         for node in measurement.optimized.graph.node if measurement.optimized is not None else ():
-            found, names = measurement.output_shapes.get(node.name, ()), [name for name in node.output if name]
-            if len(found) == len(names) == len(node.output):
-                shapes |= {name: tuple(shape) for name, shape in zip(names, found, strict=True)}
+            result, names = measurement.output_shapes.get(node.name, ()), [name for name in node.output if name]
+            if len(result) == len(names) == len(node.output):
+                shapes |= {name: tuple(shape) for name, shape in zip(names, result, strict=True)}
         more: dict[str, Any] = {"shapes": shapes, "busy": measurement.busy}
     else:
         more = {"fails": ""}
@@ -338,7 +338,7 @@ def _joined(measured: Measured, graph: Graph, measurement: Measurement, session:
 
 
 def facts_of(measurement: Measurement) -> dict[str, Any]:
-    """A measurement as plain values for the record."""
+    """Return a measurement as plain values for the record."""
     latency = measurement.latency
     return {
         "origin": latency.method,
@@ -365,7 +365,7 @@ def facts_of(measurement: Measurement) -> dict[str, Any]:
 
 
 def _compared(measured: Measured, run: _Run, runnable: Runnable) -> Measured:
-    """Adds how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
+    """Add how well the outputs agree: ONNX Runtime with PyTorch, CUDA with the CPU.
 
     Where the CPU's session had more threads and differs from PyTorch, one thread is asked too.
     """
@@ -392,7 +392,7 @@ def _compared(measured: Measured, run: _Run, runnable: Runnable) -> Measured:
             expected = runnable.eager()
         except Exception as error:  # the user's code; the comparison is an extra
             specs = (*run.loaded.specs, *map(parse_input, run.loaded.guessed))
-            measured = measured.told(not_compared(error, graph, specs))
+            measured = measured.with_message(not_compared(error, graph, specs))
         else:
             between = "PyTorch and ONNX Runtime"
             rows += agreement_rows(between, expected, outputs[session], session=session, precision=rounding)
@@ -404,11 +404,11 @@ def _compared(measured: Measured, run: _Run, runnable: Runnable) -> Measured:
 
 
 def not_compared(error: Exception, graph: Graph, specs: Sequence[InputSpec]) -> str:
-    """Why the outputs were not compared, and which inputs' values are likely at fault."""
-    said = str(error).strip()
-    what = f"PyTorch could not run the model for comparison, so its outputs were never checked: {said}"
+    """Return why the outputs were not compared, and which inputs' values are likely at fault."""
+    message = str(error).strip()
+    what = f"PyTorch could not run the model for comparison, so its outputs were never checked: {message}"
     table = beyond_table(error)
-    if not table and "index out of range" not in said:
+    if not table and "index out of range" not in message:
         return what
     # A difference of two values of a range (the width of a box) may be no row though each of them is.
     ranged = [spec for spec in specs if spec.values is not None and spec.values[0] != spec.values[1]]
@@ -424,13 +424,13 @@ def not_compared(error: Exception, graph: Graph, specs: Sequence[InputSpec]) -> 
 def _gradients_compared(
     measured: Measured, reference: Callable[[], Mapping[str, Any]], outputs: Mapping[str, Any]
 ) -> Measured:
-    """Adds how far loss and gradients are from PyTorch's in float64: the loss, then the worst gradient."""
+    """Add how far loss and gradients are from PyTorch's in float64: the loss, then the worst gradient."""
     from analyzer.loading.training.load_step import relative_errors
 
     try:
         expected = reference()
     except Exception as error:  # the user's code; the comparison is an extra
-        return measured.told(f"PyTorch could not run the step in float64 for comparison: {error}")
+        return measured.with_message(f"PyTorch could not run the step in float64 for comparison: {error}")
     errors = relative_errors(expected, outputs)
     # A model has hundreds of gradients: the record holds the worst one by name.
     worst = max((row for row in errors if row[0] != "loss"), key=lambda row: row[2], default=None)

@@ -1,4 +1,4 @@
-"""Whether a run fits the memory that is free on the GPU here, and the batch that would."""
+"""Whether a run fits the GPU memory that is free here, and a batch that does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from analyzer.units import byte_count
 
 
 def memory_of(loaded: Loaded, graph: Graph) -> StepMemory | None:
-    """The memory of a step; None for a model of inference."""
+    """Return the memory of a step; None for a model of inference."""
     step = loaded.step
     if step is None:
         return None
@@ -37,7 +37,7 @@ def planned_bytes(graph: Graph, session: Session) -> int | None:
 
 
 def does_not_fit(loaded: Loaded, graph: Graph, batch: int | None, free: int | None) -> str:
-    """Why a run is not worth starting and the batch that would fit; empty where nothing speaks against it."""
+    """Return why a run would not fit, and the batch that would; empty where it fits."""
     needed = needed_bytes(loaded, graph)
     if needed is None or free is None or fit.fits(needed, fit.cuda_room(free)):
         return ""
@@ -48,7 +48,7 @@ def does_not_fit(loaded: Loaded, graph: Graph, batch: int | None, free: int | No
 
 
 def smaller_batch(loaded: Loaded, graph: Graph, batch: int | None, free: int | None) -> str:
-    """What to do after memory ended: the largest batch that fits with room for the arena's growth."""
+    """Return advice after memory ran out: the largest batch that fits with room for the arena's growth."""
     if free is None:
         return "Use a smaller --batch, or --no-run for predictions alone."
     room = fit.cuda_room_if_arena_grows(free)
@@ -69,7 +69,7 @@ def _advice(batch: int | None) -> str:
 
 
 def largest_batch(loaded: Loaded, graph: Graph, batch: int | None, room: int) -> int | None:
-    """The largest batch below this one that fits; 0 where none does, None where that cannot be told."""
+    """Return the largest batch below this one that fits; 0 where none does, None where that cannot be told."""
     if batch is None:
         return None
     step = memory_of(loaded, graph)

@@ -1,4 +1,4 @@
-"""What would make the answer faster: each change predicted anew, and offered where it is sure to gain.
+"""Changes that make the answer faster: each is predicted anew, and offered where it is sure to gain.
 
 A rule compares two runs of the answer's plan, as it is and with one change. Errors that both share cancel, so
 that a gain is known better than either time; one whose interval holds zero is not offered.
@@ -90,15 +90,15 @@ class _Subject:
         return predictor.decision_input(prepared, self.gpu, batch, None)
 
     def parts(self, question: DecisionInput, plan: str = "") -> ErrorComponents | None:
-        """What the time of a plan is made of; None where there is no such plan."""
+        """Return the parts of a plan's time; None where there is no such plan."""
         name = plan or self.answer.plan
         plans = plan_all(question) if name == "hybrid" else session_plans(question)
-        found = next((one for one in plans if one.name == name and one.fits), None)
-        return None if found is None else by_operator_type(question, found)
+        result = next((one for one in plans if one.name == name and one.fits), None)
+        return None if result is None else by_operator_type(question, result)
 
     @cached_property
     def before(self) -> ErrorComponents | None:
-        """What the answer's time is made of."""
+        """The parts of the answer's time."""
         return self.parts(self.question(self.prepared))
 
     def elsewhere(self, kind: Side) -> dict[str, tuple[str, ...]]:
@@ -288,8 +288,8 @@ def _of_request(one: Candidate, result: GenerationResult, market: Market) -> Ite
 
     def phases(setting: Setting, *batches: int) -> list[RequestPhases]:
         requests = [replace(one.request, batch=batch) for batch in batches]
-        found = timed(one.model, one.device, setting, requests, market.runner) if requests else ()
-        return [each for each in found if market.keeps(each)]
+        matches = timed(one.model, one.device, setting, requests, market.runner) if requests else ()
+        return [each for each in matches if market.keeps(each)]
 
     own, others = one.request.batch, list[Change]()
     (now,) = timed(one.model, one.device, one.setting, [one.request], market.runner)
@@ -354,10 +354,10 @@ def _cuda_graph(subject: _Subject) -> Iterator[Change]:
 def _layout(subject: _Subject) -> Iterator[Change]:
     if subject.answer.plan != "gpu" or subject.before is None:
         return
-    found = [(op.index, op.gpu.overhead) for op in subject.analysis.operators if op.gpu and op.gpu.overhead]
-    turned = tuple(index for index, overhead in found if overhead.layout_s > 0)
+    result = [(op.index, op.gpu.overhead) for op in subject.analysis.operators if op.gpu and op.gpu.overhead]
+    turned = tuple(index for index, overhead in result if overhead.layout_s > 0)
     # Where the host is the slower, fewer kernels end no sooner.
-    saved = math.fsum(one.layout_s for _, one in found) - math.fsum(one.surplus_s for _, one in found)
+    saved = math.fsum(one.layout_s for _, one in result) - math.fsum(one.surplus_s for _, one in result)
     if turned and saved > 0:
         whole = sum(part.time.value for part in subject.before)
         gain = tuple(whole / max(whole - saved * part, whole / 100) for part in (1.0, *_LAYOUT))

@@ -24,7 +24,7 @@ _MOST_ELEMENTS = 2**48
 
 
 def make_options(**given: Any) -> Options:
-    """Checks what a user gave; every keyword is a long option, None is one that was left out.
+    """Check what a user gave; every keyword is a long option, None is one that was left out.
 
     Raises:
         TypeError: No such option.
@@ -82,7 +82,7 @@ def _state_pair(text: str) -> tuple[str, str]:
 
 
 def invocation_of(model: object, given: Mapping[str, Any], *, default_gpu: str | None) -> Invocation:
-    """What the record keeps of what was asked.
+    """Return the record's copy of the question.
 
     ``default_gpu`` stands in for one that was not named, where it is not this machine's own.
     """
@@ -101,7 +101,7 @@ def invocation_of(model: object, given: Mapping[str, Any], *, default_gpu: str |
 
 
 def replayed_invocation(before: Invocation | None, given: Mapping[str, Any]) -> Invocation | None:
-    """What a record decided anew answers: its own invocation with what was given now.
+    """Return the question of a record decided anew: its own with the options given now.
 
     A number of threads was meant for the record's own CPU and does not hold for another.
     """
@@ -112,7 +112,7 @@ def replayed_invocation(before: Invocation | None, given: Mapping[str, Any]) -> 
 
 
 def path_shower(model: str | None = None) -> Callable[[str], str]:
-    """How a path is written beside MODEL: from the same folder as MODEL's own, whole where it lies elsewhere.
+    """Return a path relative to the folder of MODEL's own path, absolute where it is elsewhere.
 
     Without a MODEL at hand it is the folder of the repository at hand.
     """

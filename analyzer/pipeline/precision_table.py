@@ -55,7 +55,7 @@ def precision_tables(
     measured: Measured | None,
     on_cpu: Measured | None,
 ) -> tuple[tuple[PrecisionResult, ...], ...]:
-    """A row for each precision on the CPU and the first GPU, then tables of further GPUs alone.
+    """Return a row for each precision on the CPU and the first GPU, then tables of further GPUs alone.
 
     Of very many GPUs only the first have a table. ``on_cpu`` is the CPU's part of what was ``measured``, which
     holds beside any GPU.
@@ -120,13 +120,13 @@ class _Table:
 
     def rows(self) -> Iterator[PrecisionResult]:
         """All rows, those of the CPU and of the GPU side by side."""
-        found = [(precision, side, form) for precision in PRECISIONS for side, form in self._forms(precision)]
+        result = [(precision, side, form) for precision in PRECISIONS for side, form in self._forms(precision)]
         as_it_is = {
             side: form
-            for precision, side, form in found
+            for precision, side, form in result
             if precision == self._own_on[side] and isinstance(form, _Form)
         }
-        for precision, side, form in found:
+        for precision, side, form in result:
             chosen = precision == (self._own if side == "cpu" else self._decided)
             yield self._row(precision, side, form, as_it_is.get(side), decided=chosen)
 
@@ -219,7 +219,7 @@ class _Table:
         return _Form(prepared=prepared, question=question, plan=plan, latency=plan.latency, reason=reason)
 
     def _gain_on_cpu(self, own: _Form, form: _Form) -> tuple[float, float, float] | None:
-        """How much less time one takes than the other on the same CPU, prediction over prediction.
+        """Return how much less time one takes than the other on the same CPU, prediction over prediction.
 
         What a run erred by is in neither, and operators that both have err together.
         """
@@ -228,10 +228,10 @@ class _Table:
             for one in (own, form)
             for question, plans in (self._plans(one.prepared, one.question.precision, ran=False),)
         )
-        found = ratio(before, after)
-        if found is None:
+        result = ratio(before, after)
+        if result is None:
             return None
-        middle, low, high = found
+        middle, low, high = result
         down, up = (
             math.hypot(math.log(end / middle), math.log(lost))
             for end, lost in zip((low, high), reversed(form.loss), strict=True)
@@ -239,7 +239,7 @@ class _Table:
         return middle, middle * math.exp(-down), middle * math.exp(up)
 
     def _plans(self, prepared: PreparedGraph, precision: str, *, ran: bool) -> tuple[DecisionInput, Plans]:
-        """The question about one graph in one precision, and the sessions' plans: both devices share them."""
+        """Return question about one graph in one precision and the sessions' plans: both devices share them."""
         key = (prepared, precision, ran and self._measured is not None)
         if key not in self._planned:
             base = self._predictor
@@ -260,14 +260,14 @@ class _Table:
             speedup = self._gain_on_cpu(own, form) if side == "cpu" else over(own.latency, time)
             if side == "cpu" and speedup is not None and own.latency.origin == "measured":
                 # A measured time over a predicted gain, whose errors have nothing in common.
-                found = over(own.latency, Figure(value=speedup[0], low=speedup[1], high=speedup[2]))
-                if found is not None:
-                    value, low, high = found
+                result = over(own.latency, Figure(value=speedup[0], low=speedup[1], high=speedup[2]))
+                if result is not None:
+                    value, low, high = result
                     time = replace(own.latency, value=value, low=low, high=high, origin="predicted")
         loss = _LOSSES.get((precision, side), "") if speedup is not None and speedup[0] < 1 else ""
         if own is not None and speedup is not None and price is not None:
             loss += _other_direction(speedup[0], cheapest(offers(own.question, own.plan)), price)
-        told = PrecisionResult(
+        row = PrecisionResult(
             precision=precision,
             device=side,
             reason=form.reason + loss,
@@ -280,11 +280,11 @@ class _Table:
             speedup_low=speedup[1] if speedup else None,
             speedup_high=speedup[2] if speedup else None,
         )
-        return told.priced_as(price)
+        return row.priced_as(price)
 
 
 def _other_direction(speedup: float, before: CostRow | None, after: CostRow) -> str:
-    """Why dollars go the other way than times; empty where they do not."""
+    """Return why dollars go the other way than times; empty where they do not."""
     if before is None or before.usd_per_million is None or after.usd_per_million is None:
         return ""
     change = after.usd_per_million / before.usd_per_million if before.usd_per_million else 1.0

@@ -116,12 +116,12 @@ class Predictor:
         )
 
     def gpu_has_room(self, prepared: PreparedGraph, gpu: Device, batch: int) -> bool:
-        """Whether a GPU holds the whole model at a batch, for which nothing need be timed."""
+        """Return whether a GPU holds the whole model at a batch, for which nothing need be timed."""
         precision = decision_precision(self.options, prepared.graph, gpu)
         return all_fits_gpu(self._question(prepared, gpu, batch, precision, ((), ()), None))
 
     def _as_measured(self, prepared: PreparedGraph, measured: Measured, *, with_gpu: bool) -> PreparedGraph:
-        """The graph with the groups that were measured in place of the predicted ones."""
+        """Return the graph with the groups that were measured in place of the predicted ones."""
         if not measured.cpu_groups and not (measured.cuda_groups and with_gpu):
             return prepared
         groups = {
@@ -189,7 +189,7 @@ class Predictor:
         )
 
     def _cpu_times(self, prepared: PreparedGraph, measured: Measured | None) -> GroupEstimates:
-        """Times in a CPU session, which add up to its latency where that was measured."""
+        """Time in a CPU session, which add up to its latency where that was measured."""
         on_cpu = model_precision(prepared.on_cpu.graph)
         _, predicted = self._on_own_cpu(prepared.on_cpu.cpu_work, on_cpu)
         times: GroupEstimates = predicted
@@ -211,12 +211,12 @@ class Predictor:
         measured: Measured | None,
         cpu: GroupEstimates,
     ) -> GroupEstimates:
-        """Times in a [CUDA, CPU] session: groups that fall back take the CPU's time."""
+        """Time in a [CUDA, CPU] session: groups that fall back take the CPU's time."""
         times = self._on_gpu(prepared, gpu, precision)
         fallen = np.array([group.provider == "cpu" for group in prepared.cuda_groups], dtype=np.bool_)
         if fallen.any():
-            beside_gpu, _ = self._on_own_cpu(prepared.cuda_work, model_precision(prepared.graph))
-            fallen_back: Iterable[Estimate | None] = beside_gpu.only(fallen).estimates()
+            fallback, _ = self._on_own_cpu(prepared.cuda_work, model_precision(prepared.graph))
+            fallen_back: Iterable[Estimate | None] = fallback.only(fallen).estimates()
             if measured is not None and measured.cpu_latency is not None:
                 groups = [group for group in prepared.cuda_groups if group.provider == "cpu"]
                 fallen_back = self._as_in_the_cpu_session(prepared, cpu, groups, tuple(fallen_back))
@@ -231,7 +231,7 @@ class Predictor:
         groups: Sequence[Group],
         predicted: GroupEstimates,
     ) -> Iterator[Estimate | None]:
-        """What the same operators took in the CPU's session, where that ran: it is the same processor.
+        """Yield times of the same operators in the CPU's session, where that ran on the same processor.
 
         ``groups`` are those of the CUDA session that fall back; ``predicted`` holds for what the CPU's session
         does not run.
@@ -247,7 +247,7 @@ class Predictor:
             yield limited(replace(total(known), origin="mixed"), estimate.bound)
 
     def _on_gpu(self, prepared: PreparedGraph, gpu: Device, precision: str) -> GroupEstimates:
-        """Times of the CUDA session's groups, as if all ran there; in 16 bits, of those that can."""
+        """Time of the CUDA session's groups, as if all ran there; in 16 bits, of those that can."""
 
         def session(precision: str) -> GroupEstimates:
             work, host = prepared.cuda_work, self.host
@@ -278,7 +278,7 @@ class Predictor:
     def _on_own_cpu(
         self, work: prediction.Workload, precision: str
     ) -> tuple[prediction.GroupTimes, GroupEstimates]:
-        """Times on the decision's CPU; the correction is of this very CPU, fallbacks of a GPU included."""
+        """Time on the decision's CPU; the correction is of this very CPU, fallbacks of a GPU included."""
 
         def make() -> tuple[prediction.GroupTimes, GroupEstimates]:
             predicted = self._uncorrected(work, precision).scaled(self.correction)
@@ -290,7 +290,7 @@ class Predictor:
         return self.sessions.predict(work, self.cpu, precision=precision, threads=self.options.threads)
 
     def _cpu_shares(self, prepared: PreparedGraph, times: GroupEstimates) -> GroupEstimates:
-        """Times of a CPU session's groups, split over the graph's operators."""
+        """Time of a CPU session's groups, split over the graph's operators."""
         session, threads = prepared.on_cpu, self.options.threads
         return prepared.from_cpu(
             session.shares("cpu", times, self.cpu, model_precision(session.graph), threads)
@@ -299,7 +299,7 @@ class Predictor:
     def _latency_on_instance(
         self, prepared: PreparedGraph, precision: str, measured: Measured | None
     ) -> Callable[[Instance], Figure | None]:
-        """What a CPU that can be rented takes."""
+        """Return the latency on a CPU for rent."""
         # Instances of a family differ in memory and price: what their CPU takes is predicted once.
         known: dict[object, Figure | None] = {}
 
@@ -315,7 +315,7 @@ class Predictor:
     def on_another_cpu(
         self, prepared: PreparedGraph, cpu: Device, precision: str, measured: Measured | None
     ) -> Figure:
-        """What a session takes on a CPU that is not the decision's.
+        """Return a session's times on a CPU that is not the decision's.
 
         ``--threads`` belongs to the decision's.
         """
@@ -342,7 +342,7 @@ class Predictor:
         measured: Measured | None,
         host: Host,
     ) -> DecisionInput:
-        """The same question beside a rented machine's processor: of this machine nothing is in it but factors.
+        """Return the question with a rented machine's processor: only factors of this machine remain.
 
         Measured over predicted here holds for the kernels there, as for CPUs that can be rented. It says
         nothing of launches: how fast a core hands over kernels is read from the core that does it.
@@ -368,13 +368,13 @@ class Predictor:
             seen, run = _undisturbed(here, times[0], measured)
             corrected = _corrected(question.cpu_times, here, seen, run)
             before, after = _sum_of(question.cpu_times), _sum_of(corrected)
-            beside = after / before if before else 1.0
+            ratio = after / before if before else 1.0
             fallen = [group.provider == "cpu" for group in question.cuda_groups]
             question = replace(
                 question,
                 cpu_times=corrected,
                 cuda_times=tuple(
-                    time.scaled(beside) if falls and time is not None else time
+                    time.scaled(ratio) if falls and time is not None else time
                     for falls, time in zip(fallen, question.cuda_times, strict=True)
                 ),
             )
@@ -409,7 +409,7 @@ class Predictor:
         return Predictor(options, self.cpu, here, self.offers, elsewhere=elsewhere, like=self)
 
     def replaying(self) -> Predictor:
-        """The same where kernels are launched as one CUDA graph, whose own launch is not in it."""
+        """Return the same where kernels are launched as one CUDA graph, whose own launch is not in it."""
         one: Predictor = self.alike(self.options)
         one._predict_cuda = partial(prediction.predict_arrays, replayed=True)
         return one
@@ -418,7 +418,7 @@ class Predictor:
 def _at_any_length(
     latency: Figure | None, graph: Graph, groups: Sequence[Group], times: GroupEstimates
 ) -> Figure | None:
-    """A measured run whose interval reaches down to the fewest steps that its recurrences may take.
+    """Return a measured run whose interval reaches down to the fewest steps that its recurrences may take.
 
     What was run had the longest sequences alone; what is predicted beside it is told for all lengths, and only
     times of the same lengths may be compared.
@@ -448,7 +448,7 @@ def _bound_as(times: GroupEstimates, predicted: GroupEstimates) -> GroupEstimate
 def _undisturbed(
     here: GroupEstimates, times: GroupEstimates, measured: Measured
 ) -> tuple[GroupEstimates, Figure | None]:
-    """What a run here says of other machines: of one that others disturbed only what they cannot explain.
+    """Return a run's evidence about other machines: of a disturbed one, only what others cannot explain.
 
     How long it was held up is nothing of the model's, and nobody holds it up elsewhere: between the quietest
     that it may have been and what was timed, the prediction decides. It is as sure as before.
@@ -463,7 +463,7 @@ def _undisturbed(
 
 
 def undisturbed_s(predicted_s: float, timed: Figure) -> float:
-    """What a disturbed run may have taken alone: as predicted, within the quietest and what was timed."""
+    """Return a disturbed run's time alone: as predicted, within the quietest and the timed one."""
     return min(max(predicted_s, timed.low), timed.value)
 
 
@@ -489,7 +489,7 @@ def _moved(
 
 
 def _ends(measured: GroupEstimates, run: Figure | None) -> tuple[float, float]:
-    """How sure a measurement is: logarithms of the ends of its interval."""
+    """Return how sure a measurement is: logarithms of the ends of its interval."""
     timed = run or total(time for time in measured if time is not None)
     return _log(timed.low, timed.value), _log(timed.high, timed.value)
 
@@ -504,7 +504,7 @@ def _widened(time: _Figure, down: float, up: float) -> _Figure:
 
 
 def _of_an_assumed_cpu(question: DecisionInput) -> DecisionInput:
-    """What stays on a CPU that nobody names is as uncertain as its speed, besides its prediction."""
+    """Return fallback times on an unnamed CPU, as uncertain as its speed besides their prediction."""
     further = math.log(UNKNOWN_HOST_WIDTH)
 
     def wide(time: Estimate | None) -> Estimate | None:
@@ -525,7 +525,7 @@ def _sum_of(times: GroupEstimates) -> float:
 
 
 def _log(end: float, middle: float) -> float:
-    """How far an end of an interval is from its middle, as a logarithm."""
+    """Return how far an end of an interval is from its middle, as a logarithm."""
     return abs(math.log(max(end / middle, _LEAST))) if middle > 0 else 0.0
 
 

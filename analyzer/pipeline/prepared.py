@@ -37,7 +37,7 @@ class WideOperators:
         self.indices = frozenset(without_half_kernel(graph, self._narrow, release=release))
 
     def among(self, groups: Sequence[Group]) -> npt.NDArray[np.bool_]:
-        """Which of the groups of a session on CUDA run in float32."""
+        """Return which of the groups of a session on CUDA run in float32."""
         flags = [group.provider == "cuda" and not self.indices.isdisjoint(group.members) for group in groups]
         return np.array(flags, dtype=np.bool_)
 
@@ -151,12 +151,12 @@ class PreparedGraph:
 
     @property
     def on_cpu(self) -> PreparedGraph:
-        """What a CPU session runs."""
+        """The groups of a CPU session."""
         return self if self.cpu_form is None else self.cpu_form.prepared
 
     @cached_property
     def load_fails(self) -> str:
-        """Why the release does not load the model; empty where it does."""
+        """Return why the release does not load the model; empty where it does."""
         graph = self.graph
         return registry(self.placement.release).refuses_model(
             ir_version=graph.ir_version,
@@ -170,17 +170,17 @@ class PreparedGraph:
         """By operator of the CPU's form, the index of the same one here, where all of them are."""
         if self.cpu_form is None:
             return None
-        found, start, nodes = [], 0, self.graph.nodes
+        result, start, nodes = [], 0, self.graph.nodes
         for node in self.cpu_form.prepared.graph.nodes:
             while nodes[start].op_type != node.op_type:
                 start += 1
-            found.append(start)
+            result.append(start)
             start += 1
-        return tuple(found)
+        return tuple(result)
 
     @cached_property
     def groups_on_cpu(self) -> tuple[Group, ...]:
-        """What a CPU session executes, told by this graph's operators."""
+        """The groups of a CPU session by this graph's operators."""
         places = self._places
         if places is None:
             return self.cpu_groups
@@ -190,7 +190,7 @@ class PreparedGraph:
         )
 
     def from_cpu(self, times: tuple[Estimate | None, ...]) -> tuple[Estimate | None, ...]:
-        """Times of a CPU session's operators by this graph's; None for one that it does without."""
+        """Time of a CPU session's operators by this graph's; None for one that it does without."""
         places = self._places
         if places is None:
             return times
@@ -216,7 +216,7 @@ class PreparedGraph:
         precision: str,
         threads: int | None = None,
     ) -> tuple[Estimate | None, ...]:
-        """Times of a session's groups, split over the operators; see ``prediction.operator_shares``."""
+        """Time of a session's groups, split over the operators; see ``prediction.operator_shares``."""
         groups, work = self.cpu_groups, self.cpu_work
         if session == "cuda":
             groups, work = self.cuda_groups, self.cuda_work
@@ -239,7 +239,7 @@ class PreparedGraph:
         return {}
 
     def session_plan(self, provider: Provider) -> SessionPlan:
-        """How one of the sessions plans its buffers."""
+        """Return how one of the sessions plans its buffers."""
         known: SessionPlan | None = self._known.get(provider)
         if known is None:
             if self.alike is not None and self.alike.planned is self.planned:
@@ -291,7 +291,7 @@ def prepare(graph: Graph, table: CostTable | None = None, *, release: str = "") 
 
 
 def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = None) -> PreparedGraph:
-    """The same model at another batch: placement and groups carry over where the operators are the same."""
+    """Return same model at another batch: placement and groups carry over where the operators are the same."""
     # The same operators are taken to be fused and placed alike at every batch, which saves most of preparing.
     # Batch 1 may have fewer of them: what only broadcasts over the batch is folded there.
     same_operators = len(graph.nodes) == len(prepared.graph.nodes) and all(
@@ -310,7 +310,7 @@ def at_batch(prepared: PreparedGraph, graph: Graph, table: CostTable | None = No
 
 
 def with_measured_sizes(prepared: PreparedGraph, shapes: Mapping[str, Sequence[int]]) -> PreparedGraph:
-    """The same with the sizes that the data decide as a run had them; itself where that closes none."""
+    """Return the same with the sizes that the data decide as a run had them; itself where that closes none."""
     graph = with_known_sizes(prepared.graph, shapes=shapes)
     if graph is prepared.graph:
         return prepared
@@ -318,7 +318,7 @@ def with_measured_sizes(prepared: PreparedGraph, shapes: Mapping[str, Sequence[i
 
 
 def opset_with_kernels(prepared: PreparedGraph) -> int | None:
-    """The opset at which fewer operators fall to the CPU for want of a kernel; None where none does."""
+    """Return the opset at which fewer operators fall to the CPU for want of a kernel; None where none does."""
     fallen = [
         node
         for node, placed in zip(prepared.graph.nodes, prepared.placement.nodes, strict=True)
@@ -331,6 +331,6 @@ def opset_with_kernels(prepared: PreparedGraph) -> int | None:
 
 
 def with_opset(graph: Graph, opset: int) -> Graph:
-    """The same operators read at another opset of the default domain, to place them again."""
+    """Return the same operators read at another opset of the default domain, to place them again."""
     nodes = tuple(replace(node, version=opset) if node.domain == "ai.onnx" else node for node in graph.nodes)
     return replace(graph, nodes=nodes, opsets={**graph.opsets, "ai.onnx": opset})

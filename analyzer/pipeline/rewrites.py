@@ -203,7 +203,7 @@ _OF_BAGS = {
 
 
 def _bags(graph: Graph) -> Iterator[Rewrite]:
-    """A Loop that reduces each bag of rows by itself: of bags that are equally long one reduction."""
+    """Yield a Loop that reduces each bag of rows by itself: of bags that are equally long one reduction."""
     new, how = _Operators(), ""
     for loop in graph.nodes:
         if loop.op_type != "Loop" or loop.trips is None or not loop.trips.exact:
@@ -263,7 +263,7 @@ _CELLS = {"LSTMCell": ("LSTM", 4), "GRUCell": ("GRU", 3)}
 
 
 def _cells(graph: Graph) -> Iterator[Rewrite]:
-    """A cell that a ``for`` of Python's calls for each step, where no input waits for the step before."""
+    """Yield a cell that a ``for`` of Python's calls for each step, where no input waits for the step before."""
     by_module: dict[tuple[str, str], list[Node]] = {}
     for node in graph.nodes:
         if node.module_class in _CELLS:
@@ -332,18 +332,18 @@ def _transforms(graph: Graph) -> Iterator[Rewrite]:
     short, whole = _Operators(), _Operators()
     for node in graph.nodes:
         ends = _ends(node, "STFT") or _ends(node, "DFT")
-        sizes, found = (_sizes(ends[0]), _sizes(ends[1])) if ends is not None else ((), ())
-        if ends is None or sizes[-1:] != (1,) or not found or node.attributes.get("inverse", 0):
+        sizes, result = (_sizes(ends[0]), _sizes(ends[1])) if ends is not None else ((), ())
+        if ends is None or sizes[-1:] != (1,) or not result or node.attributes.get("inverse", 0):
             continue
         axis = (_known(node, 2) or (node.attributes.get("axis", 1 if node.version < _DFT_20 else -2),))[0]
-        data, out, bins = *ends, found[-2]
+        data, out, bins = *ends, result[-2]
         if node.op_type == "STFT" and (step := _known(node, 1)):
-            length = (_sizes(node.input(2)) or (sizes[1] - step[0] * (found[1] - 1),))[0]
+            length = (_sizes(node.input(2)) or (sizes[1] - step[0] * (result[1] - 1),))[0]
             signal = short.add("Reshape", (data,), (sizes[0], 1, sizes[1]))
             basis = _weights(f"{out.name}_basis", 2 * bins, 1, length, like=data)
             more = {"strides": step, "kernel_shape": (length,)}
-            parts = short.add("Conv", (signal, basis), (sizes[0], 2 * bins, found[1]), **more)
-            apart = short.add("Reshape", (parts,), (sizes[0], 2, bins, found[1]))
+            parts = short.add("Conv", (signal, basis), (sizes[0], 2 * bins, result[1]), **more)
+            apart = short.add("Reshape", (parts,), (sizes[0], 2, bins, result[1]))
             short.add("Transpose", (apart,), out, perm=(0, 3, 2, 1))
         elif node.op_type == "DFT" and axis % len(sizes) == len(sizes) - 2:
             signal = whole.add("Reshape", (data,), sizes[:-1])
@@ -366,9 +366,9 @@ def _resamplings(graph: Graph) -> Iterator[Rewrite]:
             pools.setdefault(node.module, []).append(node.index)
     # One or two operators are what it should be.
     pairs["nn.AdaptiveAvgPool2d"] = [_around(graph, each) for each in pools.values() if len(each) > len("ab")]
-    for name, found in pairs.items():
+    for name, result in pairs.items():
         new = _Operators()
-        for data, out in filter(None, found):
+        for data, out in filter(None, result):
             sizes, wanted = _sizes(data, 4), _sizes(out, 4)
             if sizes[:2] == wanted[:2] != ():
                 columns = _weights(f"{out.name}_columns", sizes[3], wanted[3], like=data)
@@ -471,10 +471,10 @@ _ONE_OPERATOR = {"GELU": "Gelu", "LayerNorm": "LayerNormalization", "RMSNorm": "
 
 
 def _fusions(graph: Graph, analysis: Analysis) -> Iterator[Rewrite]:
-    """What findings A501 and A502 name, as one operator each."""
+    """Yield the findings A501 and A502, as one operator each."""
     if not {"Erf", "Tanh", "ReduceMean"} & {node.op_type for node in graph.nodes}:
         return
-    dataflow, found = Dataflow(analysis=analysis), dict[str, _Operators]()
+    dataflow, result = Dataflow(analysis=analysis), dict[str, _Operators]()
     for name, members in (*(("GELU", one) for one in gelus(dataflow)), *norms(dataflow)):
         ends = _around(graph, [member.index for member in members])
         if ends is None or ends[0].shape != ends[1].shape or not _sizes(ends[0]):
@@ -485,8 +485,8 @@ def _fusions(graph: Graph, analysis: Analysis) -> Iterator[Rewrite]:
         )
         if name == "LayerNorm":  # the pattern begins behind what takes the mean away
             data = _before(graph, data, "Sub") or data
-        found.setdefault(name, _Operators()).add(_ONE_OPERATOR[name], (data, *weights), ends[1])
-    for name, new in found.items():
+        result.setdefault(name, _Operators()).add(_ONE_OPERATOR[name], (data, *weights), ends[1])
+    for name, new in result.items():
         yield Rewrite(
             code=f"fused-{name.lower()}",
             title=_fuse(name, len(new)),
@@ -497,12 +497,12 @@ def _fusions(graph: Graph, analysis: Analysis) -> Iterator[Rewrite]:
 
 
 def _logits(graph: Graph) -> Iterator[Rewrite]:
-    """The last row of a decoder's logits, where it hands on its past."""
-    found = last_logits(graph) if graph.carried else None
-    if not isinstance(found, LastLogits):
+    """Yield the last row of a decoder's logits, where it hands on its past."""
+    result = last_logits(graph) if graph.carried else None
+    if not isinstance(result, LastLogits):
         return
-    product = next(node for node in graph.nodes if node.name == found.product)
-    rows, new = graph.tensors[found.rows], _Operators()
+    product = next(node for node in graph.nodes if node.name == result.product)
+    rows, new = graph.tensors[result.rows], _Operators()
 
     def last(tensor: Tensor) -> tuple[int, ...]:
         sizes = _sizes(tensor)
@@ -517,7 +517,7 @@ def _logits(graph: Graph) -> Iterator[Rewrite]:
             inputs = tuple(one and cut.get(one.name, one) for one in node.inputs)
             outputs = tuple(one and cut[one.name] for one in node.outputs)
             new.append(replace(node, index=_NEW, inputs=inputs, outputs=outputs))
-    title = f"Compute the logits of the last of {found.tokens:,} tokens alone (logits_to_keep=1)"
+    title = f"Compute the logits of the last of {result.tokens:,} tokens alone (logits_to_keep=1)"
     yield Rewrite(code="last-logits", title=title, nodes=new, fix="last-logits")
 
 

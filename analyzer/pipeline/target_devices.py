@@ -1,4 +1,4 @@
-"""Which devices the decision is between, and what can be rented."""
+"""Devices of the decision, and machines for rent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analyzer.precision import INTEGER_FORMS, floats_on_gpu, full_on_cuda, own_p
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offers:
-    """What can be rented.
+    """The machines for rent.
 
     ``own`` is what the user's own price list says, whatever was asked for: a record keeps it.
     """
@@ -26,14 +26,14 @@ class Offers:
 
 
 def offers_of(options: Options, *, own: Iterable[Instance] = ()) -> Offers:
-    """What the catalogue gives, and the options' price list or else ``own``, as the options ask for it.
+    """Return the catalogue's machines, and the options' price list or else ``own``.
 
     Raises:
         DeviceError: A hole in the list, a region that nobody knows, or no price at all for what is asked.
     """
     listed = catalogue.own_offers(options.prices, own=own)
-    found = catalogue.instances(own=listed, pricing=options.pricing, regions=options.regions)
-    return Offers(instances=found, own=listed)
+    result = catalogue.instances(own=listed, pricing=options.pricing, regions=options.regions)
+    return Offers(instances=result, own=listed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class Targets:
 
 
 def find_targets(options: Options) -> Targets:
-    """Looks the devices up.
+    """Look the devices up.
 
     Raises:
         DeviceError: A name that nobody knows, with the nearest in the hint; a price list or region of no use.
@@ -95,7 +95,7 @@ def find_targets(options: Options) -> Targets:
 
 
 def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
-    """The GPUs of these names, each once, in their order.
+    """Return the GPUs of these names, each once, in their order.
 
     With ``fixed`` this machine is not asked, as by a check.
 
@@ -110,28 +110,28 @@ def named_gpus(names: Iterable[str], *, fixed: bool) -> tuple[Device, ...]:
         if name.lower() == ALL:
             usual = (None if fixed else gpu_of_this_machine()) or catalogue.device(DEFAULT_GPU)
             # Without a link nothing is known of copies, and no plan has a latency.
-            found = (usual, *(gpu for gpu in catalogue.gpus() if gpu.link is not None))
+            result = (usual, *(gpu for gpu in catalogue.gpus() if gpu.link is not None))
         else:
-            found = (catalogue.device_of_kind(name, "gpu"),)
-        for gpu in found:
+            result = (catalogue.device_of_kind(name, "gpu"),)
+        for gpu in result:
             by_slug.setdefault(gpu.slug, gpu)
     return tuple(by_slug.values())
 
 
 def measures_here(options: Options, targets: Targets) -> bool:
-    """Whether anything is to be run: one of the devices stands in this machine, and running is allowed."""
+    """Return whether anything runs: a device is in this machine, and running is allowed."""
     return options.run and (targets.local_cpu or targets.local_gpu)
 
 
 def gpu_of_this_machine() -> Device | None:
-    """The GPU in this machine, as it is or as it was calibrated; None where there is none."""
+    """Return the GPU in this machine, as it is or as it was calibrated; None where there is none."""
     from analyzer.devices.detection import local_gpu
 
     return local_gpu()
 
 
 def model_precision(graph: Graph) -> str:
-    """The type in which most of the model's weights are kept; that of its inputs where it has none.
+    """Return the type in which most of the model's weights are kept; that of its inputs where it has none.
 
     Quantised weights count as the floats that they stand for: next to them scales and biases are few.
     """
@@ -154,7 +154,7 @@ def _is_quantised(tensor: Tensor) -> bool:
 
 
 def _dequantised(graph: Graph) -> Iterator[Tensor]:
-    """The floats that narrow weights stand for, in the type of what they become, else of their scales."""
+    """Yield the floats that narrow weights stand for, in the type of what they become, else of their scales."""
     for node in graph.nodes:
         stored = [tensor for tensor in node.present_inputs if tensor.constant]
         weights = next((tensor for tensor in stored if _is_quantised(tensor) and tensor.rank), None)
@@ -167,7 +167,7 @@ def _dequantised(graph: Graph) -> Iterator[Tensor]:
 
 
 def decision_precision(options: Options, graph: Graph, gpu: Device | None) -> str:
-    """The precision of the floats: the user's, else the model's own; TF32 for fp32 where the GPU has it.
+    """Return the precision of the floats: the user's, else the model's own; TF32 for fp32 where the GPU has it.
 
     Of an integer form, whose graph holds integers of their own types, that of what stays floats.
     """

@@ -1,4 +1,4 @@
-"""What the record of a training step adds: phases, memory, cost, precisions, several GPUs."""
+"""The training part of a record: phases, memory, cost, precisions, several GPUs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def training_result(
     analysis: Analysis,
     between: Callable[[int], PreparedGraph] | None = None,
 ) -> TrainingResult | None:
-    """The step's part of the record; None for a model of inference. ``between`` knows the step at any batch."""
+    """Return the step's part of the record; None for inference. ``between`` gives the step at any batch."""
     step, memory = loaded.step, memory_of(loaded, prepared.graph)
     if step is None or memory is None:
         return None
@@ -88,18 +88,18 @@ def _update(graph: Graph, optimizer: str) -> dict[str, Any]:
     parameters = sum((updated.elements or 0) for node in nodes if (updated := node.output(0)) is not None)
     if not parameters:
         return {}
-    found = sorted({implementation_of(node) for node in nodes})
+    result = sorted({implementation_of(node) for node in nodes})
     kernels, moved = update_totals(graph)
     launches = round(kernels)
-    told = " and ".join(_RUNS[name] for name in found)
+    phases = " and ".join(_RUNS[name] for name in result)
     sentence = (
-        f"On the GPU {optimizer} is predicted as PyTorch runs it {told}; "
+        f"On the GPU {optimizer} is predicted as PyTorch runs it {phases}; "
         f"{launches} {'launch moves' if launches == 1 else 'launches move'} "
         f"{moved / parameters:.0f} B a parameter in fp32. "
         "On the CPU, ONNX Runtime runs its definition."
     )
     return {
-        "optimizer_kernels": ", ".join(found),
+        "optimizer_kernels": ", ".join(result),
         "optimizer_launches": launches,
         "optimizer_moved_bytes": round(moved),
         "optimizer_note": sentence,
@@ -162,7 +162,7 @@ def _cost(plan: PlanResult, batch: int | None, options: Options) -> StepCost:
 
 
 def _precisions(prepared: PreparedGraph, gpu: Device, batch: int | None) -> tuple[PredictedStep, ...]:
-    """The CUDA session's kernels in each precision that the GPU has, without copies of inputs."""
+    """Return the CUDA session's kernels in each precision that the GPU has, without copies of inputs."""
     full = full_on_cuda(gpu.peak_flops_per_s)
     rows = [
         _step(total(prediction.predict(prepared.cuda_work, gpu, precision=name)), batch, precision=name)
@@ -201,7 +201,7 @@ def _step(time: Figure, batch: int | None, gpus: int = 1, **facts: Any) -> Predi
 
 
 def _largest_exactly(peak_at: Callable[[int], int | None], gpu: Device | None, guess: int | None) -> int | None:
-    """The largest batch whose own step fits."""
+    """Return the largest batch whose own step fits."""
     room = fit.room(gpu)
     if room is None or guess is None:
         return None

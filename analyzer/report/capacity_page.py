@@ -21,40 +21,40 @@ _OWN = {
 
 
 def view(analysis: Analysis) -> dict[str, Any] | None:
-    """The answer as the template prints it; None for a record that was not asked for instances."""
-    told = analysis.capacity
-    if told is None:
+    """Return the answer as the template prints it; None for a record that was not asked for instances."""
+    plan = analysis.capacity
+    if plan is None:
         return None
-    best = told.best_option
-    missed = f"No instance keeps the {capacity_words.limits(told)}"
+    best = plan.best_option
+    missed = f"No instance keeps the {capacity_words.limits(plan)}"
     return {
         "device": best.kind if best else "either",
         "chip": f"{best.kind.upper()} instances" if best else missed,
         # The form needs the page's scripts, which a page without operators does not carry.
-        "form": _form(told) if told.instances and analysis.operators else None,
+        "form": _form(plan) if plan.instances and analysis.operators else None,
     }
 
 
-def _form(told: CapacityResult) -> dict[str, Any]:
-    """What the fields of the what-if show at first: the question, in the units of the fields."""
+def _form(plan: CapacityResult) -> dict[str, Any]:
+    """Return the first values of the what-if's fields: the question, in the units of the fields."""
     return {
-        "rate": _typed(told.rate_per_s),
-        "limit": _typed(told.limit_s * 1e3),
-        "limited": capacity_words.limited_latency(told),
-        "generates": capacity_words.generates(told),
-        "further": seconds(told.tpot_limit_s) if told.tpot_limit_s is not None else "",
-        "growth": _typed(told.growth),
-        "headroom": _typed(told.headroom * 100),
-        "spare": told.spare,
-        "pricing": told.pricing,
-        "ways": _ways(told),
+        "rate": _typed(plan.rate_per_s),
+        "limit": _typed(plan.limit_s * 1e3),
+        "limited": capacity_words.limited_latency(plan),
+        "generates": capacity_words.generates(plan),
+        "further": seconds(plan.tpot_limit_s) if plan.tpot_limit_s is not None else "",
+        "growth": _typed(plan.growth),
+        "headroom": _typed(plan.headroom * 100),
+        "spare": plan.spare,
+        "pricing": plan.pricing,
+        "ways": _ways(plan),
     }
 
 
-def _ways(told: CapacityResult) -> dict[str, str]:
-    """The ways of paying that any instance has a price for, in words."""
-    known = (way for one in told.instances for way in one.usd_per_hour)
-    return {way: capacity_words.way(way) for way in (told.pricing, *known)}
+def _ways(plan: CapacityResult) -> dict[str, str]:
+    """Return the ways of paying that any instance has a price for, in words."""
+    known = (way for one in plan.instances for way in one.usd_per_hour)
+    return {way: capacity_words.way(way) for way in (plan.pricing, *known)}
 
 
 def _typed(value: float) -> str:
@@ -63,25 +63,25 @@ def _typed(value: float) -> str:
 
 
 def data(analysis: Analysis) -> dict[str, Any]:
-    """What the what-if computes from, unrounded: it must come to the record's own numbers."""
-    told = analysis.capacity
-    if told is None or not told.instances:
+    """Return the what-if's data, unrounded: it must come to the record's own numbers."""
+    plan = analysis.capacity
+    if plan is None or not plan.instances:
         return {}
-    rows = [(told.options[one.option], one) for one in told.instances if one.option < len(told.options)]
+    rows = [(plan.options[one.option], one) for one in plan.instances if one.option < len(plan.options)]
     return {
         "capacity": {
             "question": {
-                "rate": told.rate_per_s,
-                "limit": told.limit_s,
-                "growth": told.growth,
-                "headroom": told.headroom,
-                "spare": told.spare,
-                "pricing": told.pricing,
+                "rate": plan.rate_per_s,
+                "limit": plan.limit_s,
+                "growth": plan.growth,
+                "headroom": plan.headroom,
+                "spare": plan.spare,
+                "pricing": plan.pricing,
             },
-            "limited": capacity_words.limited_latency(told),
+            "limited": capacity_words.limited_latency(plan),
             # What other words the form has for a model that generates.
-            **({"generates": True, "tokens": told.output_tokens} if capacity_words.generates(told) else {}),
-            "ways": _ways(told),
+            **({"generates": True, "tokens": plan.output_tokens} if capacity_words.generates(plan) else {}),
+            "ways": _ways(plan),
             "hours": HOURS_PER_MONTH,
             "seconds_per_hour": SECONDS_PER_HOUR,
             "instances": [_instance(option, one) for option, one in rows],

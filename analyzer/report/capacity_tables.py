@@ -17,37 +17,37 @@ from analyzer.units import UNKNOWN, count, digits, dollars, seconds, share
 MOST_OPTIONS = 10
 
 
-def instances(told: CapacityResult) -> Table:
+def instances(plan: CapacityResult) -> Table:
     """Return the options of a capacity plan; a terminal shows the first that keep the limit."""
-    order = f"Those that keep the {words.limits(told)} first, with the ends of 90 % intervals."
-    feasible = tuple(at for at, option in enumerate(told.options) if option.feasible)
+    order = f"Those that keep the {words.limits(plan)} first, with the ends of 90 % intervals."
+    feasible = tuple(at for at, option in enumerate(plan.options) if option.feasible)
     return table(
-        told.options,
-        _columns(told),
+        plan.options,
+        _columns(plan),
         name="instances",
         title="By dollars a month",
-        chosen=told.best,
+        chosen=plan.best,
         mark="cheapest",
-        pale=tuple(at for at, row in enumerate(told.options) if not row.feasible),
-        lead=" ".join(filter(None, (order, words.refused(told)))),
-        below=(words.refused(told), *_reasons(told)) if not feasible or words.refused(told) else (),
-        shown=feasible[:MOST_OPTIONS] or tuple(range(min(len(told.options), MOST_OPTIONS))),
+        pale=tuple(at for at, row in enumerate(plan.options) if not row.feasible),
+        lead=" ".join(filter(None, (order, words.refused(plan)))),
+        below=(words.refused(plan), *_reasons(plan)) if not feasible or words.refused(plan) else (),
+        shown=feasible[:MOST_OPTIONS] or tuple(range(min(len(plan.options), MOST_OPTIONS))),
         most=MOST_OPTIONS,
         detail=SCREEN,
     )
 
 
-def _reasons(told: CapacityResult) -> Iterator[str]:
+def _reasons(plan: CapacityResult) -> Iterator[str]:
     """Yield why the first options keep no limit, where none of all does."""
-    if told.best_option is None:
-        for option in told.options[:MOST_OPTIONS]:
+    if plan.best_option is None:
+        for option in plan.options[:MOST_OPTIONS]:
             yield f"{words.where(option)}: {option.reason}" if option.reason else words.where(option)
 
 
-def _columns(told: CapacityResult) -> tuple[Column, ...]:
-    generates = words.generates(told)
-    latency = f"{'Mean' if told.percentile is None else words.limited(told)}{' TTFT' if generates else ''}"
-    further = any(words.further_s(told, row) is not None for row in told.options)
+def _columns(plan: CapacityResult) -> tuple[Column, ...]:
+    generates = words.generates(plan)
+    latency = f"{'Mean' if plan.percentile is None else words.limited(plan)}{' TTFT' if generates else ''}"
+    further = any(words.further_s(plan, row) is not None for row in plan.options)
     # How many and for how much stand first: a narrow window shows no more.
     return (
         Column("Instance", _named, _named, words.place, figure=False),
@@ -81,14 +81,14 @@ def _columns(told: CapacityResult) -> tuple[Column, ...]:
         ),
         Column(
             latency,
-            lambda row: seconds(row.latency_s(told.percentile)),
-            lambda row: row.latency_s(told.percentile),
+            lambda row: seconds(row.latency_s(plan.percentile)),
+            lambda row: row.latency_s(plan.percentile),
         ),
         *(
             Column(
-                f"{words.further(told)} TPOT",
-                lambda row: seconds(words.further_s(told, row)),
-                lambda row: words.further_s(told, row),
+                f"{words.further(plan)} TPOT",
+                lambda row: seconds(words.further_s(plan, row)),
+                lambda row: words.further_s(plan, row),
             )
             for _ in range(generates and further)
         ),
@@ -136,7 +136,7 @@ def _columns(told: CapacityResult) -> tuple[Column, ...]:
 
 
 def _named(row: CapacityOption) -> str:
-    """The instance, with the width by which rows of one differ."""
+    """Return the instance, with the width by which rows of one differ."""
     return f"{words.name(row)}{f' TP {row.width}' if row.width > 1 else ''}"
 
 
@@ -150,7 +150,7 @@ def _copies(row: CapacityOption) -> str:
 
 
 def _interval(row: CapacityOption, low: str, high: str) -> str:
-    """An interval; nothing where it is a single figure, or the option has no figures."""
+    """Return an interval; nothing where it is a single figure, or the option has no figures."""
     return words.ends(low, high) if row.feasible and low != high else ""
 
 

@@ -26,75 +26,75 @@ _TOKEN_DOLLARS = (
 _SIDES = {"cpu": "without a GPU", "gpu": "with a GPU"}
 
 
-def limited(told: CapacityResult) -> str:
-    """What of the latency is limited: ``p99``, ``mean``."""
-    return "mean" if told.percentile is None else f"p{told.percentile:g}"
+def limited(plan: CapacityResult) -> str:
+    """Return the limited statistic of the latency: ``p99``, ``mean``."""
+    return "mean" if plan.percentile is None else f"p{plan.percentile:g}"
 
 
-def limited_name(told: CapacityResult) -> str:
-    """What stands before that latency: ``p99``, ``mean``; of generation ``p99 to the first token``."""
-    return limited_latency(told) if generates(told) else limited(told)
+def limited_name(plan: CapacityResult) -> str:
+    """Return that statistic's name: ``p99``, ``mean``; of generation ``p99 to the first token``."""
+    return limited_latency(plan) if generates(plan) else limited(plan)
 
 
-def generates(told: CapacityResult) -> bool:
-    """Whether a request is a prompt that is answered, not one inference."""
-    return told.requests == "generation"
+def generates(plan: CapacityResult) -> bool:
+    """Return whether a request is a prompt that is answered, not one inference."""
+    return plan.requests == "generation"
 
 
-def limited_latency(told: CapacityResult) -> str:
-    """The same as a noun: ``p99``, ``mean latency``; of a model that generates ``p99 to the first token``."""
-    if told.percentile is None:
-        return "mean time to the first token" if generates(told) else "mean latency"
-    return f"{limited(told)} to the first token" if generates(told) else limited(told)
+def limited_latency(plan: CapacityResult) -> str:
+    """Return the same as a noun: ``p99``, ``mean latency``; for generation ``p99 to the first token``."""
+    if plan.percentile is None:
+        return "mean time to the first token" if generates(plan) else "mean latency"
+    return f"{limited(plan)} to the first token" if generates(plan) else limited(plan)
 
 
-def further(told: CapacityResult) -> str:
-    """The percentile of each further token that is told: the limited one, else the later of those known."""
-    return "p50" if told.percentile == 50 else "p99"
+def further(plan: CapacityResult) -> str:
+    """Return the percentile of each further token told: the limited one, else the later of those known."""
+    return "p50" if plan.percentile == 50 else "p99"
 
 
-def further_s(told: CapacityResult, point: CapacityOption | QueueLoad) -> float | None:
-    """That time; None where no answer has further tokens."""
-    return getattr(point, f"tpot_{further(told)}_s") or None
+def further_s(plan: CapacityResult, point: CapacityOption | QueueLoad) -> float | None:
+    """Return that time; None where no answer has further tokens."""
+    return getattr(point, f"tpot_{further(plan)}_s") or None
 
 
-def further_limit_s(told: CapacityResult) -> float | None:
-    """What that time is held against; None without a limit, or where that is of another percentile."""
-    return told.tpot_limit_s if further(told) == limited(told) else None
+def further_limit_s(plan: CapacityResult) -> float | None:
+    """Return the limit of that time; None without one, or where it is of another percentile."""
+    return plan.tpot_limit_s if further(plan) == limited(plan) else None
 
 
-def limits(told: CapacityResult) -> str:
-    """The word for what must be kept: of a model that generates there may be two."""
-    return "limits" if told.tpot_limit_s is not None else "limit"
+def limits(plan: CapacityResult) -> str:
+    """Return the word for what must be kept: of a model that generates there may be two."""
+    return "limits" if plan.tpot_limit_s is not None else "limit"
 
 
-def asked(value: float) -> str:
-    """A figure of the question as it was asked: ``2,000``, ``0.5``."""
+def requested(value: float) -> str:
+    """Return a figure of the question as it was asked: ``2,000``, ``0.5``."""
     return f"{value:,.10g}"
 
 
 def requests(value: float | None) -> str:
-    """A rate that was worked out: ``1,220 requests/s``."""
+    """Return a rate that was worked out: ``1,220 requests/s``."""
     return f"{rate(value)} requests/s" if value is not None else UNKNOWN
 
 
-def planned(told: CapacityResult) -> float:
-    """The rate that the instances are for, growth in it, headroom not."""
-    return told.rate_per_s * told.growth
+def planned(plan: CapacityResult) -> float:
+    """Return the rate that the instances are for, growth in it, headroom not."""
+    return plan.rate_per_s * plan.growth
 
 
 def device(option: CapacityOption) -> str:
-    """What the model runs on there."""
+    """Return the device that runs the model there."""
     return option.device_name or option.device
 
 
 def runs_on(option: CapacityOption) -> str:
-    """The same, with how many share one copy: ``NVIDIA L4, tensor parallel 2``."""
+    """Return the same, with how many share one copy: ``NVIDIA L4, tensor parallel 2``."""
     return f"{device(option)}, tensor parallel {option.width}" if option.width > 1 else device(option)
 
 
 def name(option: CapacityOption) -> str:
-    """What is counted: the instance, or a device that nobody in the price list rents out."""
+    """Return the counted unit: the instance, or a device that no price list has."""
     return option.instance or device(option)
 
 
@@ -107,7 +107,7 @@ def where(option: CapacityOption) -> str:
 
 
 def place(option: CapacityOption) -> str:
-    """Where an instance is rented: ``AWS us-east-1``."""
+    """Return where an instance is rented: ``AWS us-east-1``."""
     return f"{option.provider} {option.region}".rstrip()
 
 
@@ -117,7 +117,7 @@ def several(option: CapacityOption) -> str:
 
 
 def batching(max_batch: int | None, max_delay_s: float | None) -> str:
-    """How requests are batched, as a clause."""
+    """Return how requests are batched, as a clause."""
     if max_batch is None:
         return ""
     if max_batch <= 1:
@@ -126,9 +126,9 @@ def batching(max_batch: int | None, max_delay_s: float | None) -> str:
     return f"batches of at most {count(max_batch)}, {wait}"
 
 
-def formed(told: CapacityResult, option: CapacityOption) -> str:
-    """How requests share a run of the model, as a clause: batches, or sequences under continuous batching."""
-    if not generates(told):
+def formed(plan: CapacityResult, option: CapacityOption) -> str:
+    """Return how requests share a run, as a clause: batches, or sequences under continuous batching."""
+    if not generates(plan):
         return batching(option.max_batch, option.max_delay_s)
     if option.max_batch is None:
         return ""
@@ -138,26 +138,26 @@ def formed(told: CapacityResult, option: CapacityOption) -> str:
 
 
 def way(pricing: str) -> str:
-    """A way of paying: ``on demand``; one that is not ours as it is written."""
+    """Return a way of paying: ``on demand``; one that is not ours as it is written."""
     return next((words for ours, words in price_words.WAYS.items() if ours == pricing), pricing)
 
 
-def subject(told: CapacityResult) -> str:
-    """What was asked: ``2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance, on demand``."""
-    parts = [f"{asked(told.rate_per_s)} requests/s{_of(_lengths(told))}"]
-    parts.append(f"{limited_name(told)} within {seconds(told.limit_s)}")
-    if told.tpot_limit_s is not None:
-        parts.append(f"of each further token within {seconds(told.tpot_limit_s)}")
-    if told.growth != 1:
-        parts.append(f"growth {asked(told.growth)}x")
-    parts += [f"{share(told.headroom)} headroom", plural(told.spare, "spare instance")]
-    return ", ".join(filter(None, (*parts, way(told.pricing))))
+def subject(plan: CapacityResult) -> str:
+    """Return question: ``2,000 requests/s, p99 within 50.0 ms, 20 % headroom, 1 spare instance, on demand``."""
+    parts = [f"{requested(plan.rate_per_s)} requests/s{_of(_lengths(plan))}"]
+    parts.append(f"{limited_name(plan)} within {seconds(plan.limit_s)}")
+    if plan.tpot_limit_s is not None:
+        parts.append(f"of each further token within {seconds(plan.tpot_limit_s)}")
+    if plan.growth != 1:
+        parts.append(f"growth {requested(plan.growth)}x")
+    parts += [f"{share(plan.headroom)} headroom", plural(plan.spare, "spare instance")]
+    return ", ".join(filter(None, (*parts, way(plan.pricing))))
 
 
-def _lengths(told: CapacityResult) -> str:
-    if told.prompt_tokens is None or told.output_tokens is None:
+def _lengths(plan: CapacityResult) -> str:
+    if plan.prompt_tokens is None or plan.output_tokens is None:
         return ""
-    return f"{_tokens(told.prompt_tokens)} tokens in and {_tokens(told.output_tokens)} out on average"
+    return f"{_tokens(plan.prompt_tokens)} tokens in and {_tokens(plan.output_tokens)} out on average"
 
 
 def _of(lengths: str) -> str:
@@ -169,83 +169,83 @@ def _tokens(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value % 1 == 0 else digits(value)
 
 
-def word(told: CapacityResult) -> str:
-    """The answer in a word or two."""
-    option = told.best_option
-    return several(option) if option else f"no instance keeps the {limits(told)}"
+def word(plan: CapacityResult) -> str:
+    """Return the answer in a word or two."""
+    option = plan.best_option
+    return several(option) if option else f"no instance keeps the {limits(plan)}"
 
 
-def loads(told: CapacityResult, at: int) -> InstanceLoads | None:
-    """What is known of this option at other loads and limits."""
-    return next((one for one in told.instances if one.option == at), None)
+def loads(plan: CapacityResult, at: int) -> InstanceLoads | None:
+    """Return this option's figures at other loads and limits."""
+    return next((one for one in plan.instances if one.option == at), None)
 
 
-def nearest(told: CapacityResult, kind: str = "") -> int | None:
-    """The option without an answer that comes nearest to one: that keeps the least limit at some rate."""
-    known = {one.option: one for one in told.instances}
-    found = [
-        (_least(known.get(at), told), at)
-        for at, option in enumerate(told.options)
+def nearest(plan: CapacityResult, kind: str = "") -> int | None:
+    """Return option without an answer that comes nearest to one: that keeps the least limit at some rate."""
+    known = {one.option: one for one in plan.instances}
+    result = [
+        (_least(known.get(at), plan), at)
+        for at, option in enumerate(plan.options)
         if not option.feasible and kind in ("", option.kind)
     ]
-    return min(found)[1] if found else None
+    return min(result)[1] if result else None
 
 
-def _least(one: InstanceLoads | None, told: CapacityResult) -> tuple[float, ...]:
-    """What options are compared by: their least limit, the rate that they take there, their least latency."""
+def _least(one: InstanceLoads | None, plan: CapacityResult) -> tuple[float, ...]:
+    """Return the sort key of options: their least limit, their rate there, their least latency."""
     never = float("inf")
     if one is None:
         return never, 0, never
-    kept = [(point.limit_s, -point.rate_per_s) for point in one.limits if point.rate_per_s > 0]
-    least = min((point.latency_s(told.percentile) or never for point in one.loads), default=never)
-    return (*min(kept, default=(never, 0.0)), least)
+    within = [(point.limit_s, -point.rate_per_s) for point in one.limits if point.rate_per_s > 0]
+    least = min((point.latency_s(plan.percentile) or never for point in one.loads), default=never)
+    return (*min(within, default=(never, 0.0)), least)
 
 
-def sentence(told: CapacityResult) -> str:
-    """The answer as a sentence."""
-    option = told.best_option
-    if not told.options:
+def sentence(plan: CapacityResult) -> str:
+    """Return the answer as a sentence."""
+    option = plan.best_option
+    if not plan.options:
         return "No instance was looked at."
     if option is None:
-        other = f" and of {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s else ""
-        number = len(_types(told))
-        none = f"None of {number} instance types" if number > 1 else f"{name(told.options[0])} never"
-        return f"{none} keeps a {limited_latency(told)} of {seconds(told.limit_s)}{other}."
-    taken = option.latency_s(told.percentile)
-    kept = f", {limited_name(told)} {seconds(taken)} of the {seconds(told.limit_s)} allowed" if taken else ""
-    kept += _further(told, option)
-    return f"{count(option.count)} x {where(option)}: {dollars(option.usd_per_month)} a month{kept}."
+        other = f" and of {seconds(plan.tpot_limit_s)} for each further one" if plan.tpot_limit_s else ""
+        number = len(_types(plan))
+        none = f"None of {number} instance types" if number > 1 else f"{name(plan.options[0])} never"
+        return f"{none} keeps a {limited_latency(plan)} of {seconds(plan.limit_s)}{other}."
+    taken = option.latency_s(plan.percentile)
+    allowed = f", {limited_name(plan)} {seconds(taken)} of the {seconds(plan.limit_s)} allowed" if taken else ""
+    allowed += _further(plan, option)
+    return f"{count(option.count)} x {where(option)}: {dollars(option.usd_per_month)} a month{allowed}."
 
 
-def _further(told: CapacityResult, option: CapacityOption) -> str:
-    taken, limit = further_s(told, option), further_limit_s(told)
+def _further(plan: CapacityResult, option: CapacityOption) -> str:
+    taken, limit = further_s(plan, option), further_limit_s(plan)
     if taken is None:
         return ""
     of = f" of {seconds(limit)}" if limit is not None else ""
-    return f", {further(told)} of each further token {seconds(taken)}{of}"
+    return f", {further(plan)} of each further token {seconds(taken)}{of}"
 
 
-def _types(told: CapacityResult) -> dict[tuple[str, ...], bool]:
-    """The instances that were looked at, and whether any way to share the model among its GPUs is an answer."""
-    found: dict[tuple[str, ...], bool] = {}
-    for option in told.options:
+def _types(plan: CapacityResult) -> dict[tuple[str, ...], bool]:
+    """Return the number of instances, and whether any way to share the model among its GPUs answers."""
+    result: dict[tuple[str, ...], bool] = {}
+    for option in plan.options:
         kind = (option.provider, option.region, option.instance, option.device)
-        found[kind] = found.get(kind, False) or option.feasible
-    return found
+        result[kind] = result.get(kind, False) or option.feasible
+    return result
 
 
-def details(told: CapacityResult) -> tuple[str, ...]:
-    """What belongs to the answer, as sentences: interval, batches, spare and room; else what comes nearest."""
-    option = told.best_option
-    said = (
-        _why_none(told)
+def details(plan: CapacityResult) -> tuple[str, ...]:
+    """Return the answer's details: interval, batches, spare and room; else the nearest option."""
+    option = plan.best_option
+    parts = (
+        _why_none(plan)
         if option is None
-        else (_interval(told, option), _batches(told, option), _given(told, option), _room(told, option))
+        else (_interval(plan, option), _batches(plan, option), _given(plan, option), _room(plan, option))
     )
-    return tuple(filter(None, said))
+    return tuple(filter(None, parts))
 
 
-def _interval(told: CapacityResult, option: CapacityOption) -> str:
+def _interval(plan: CapacityResult, option: CapacityOption) -> str:
     if option.count is None:
         return ""
     ends = (
@@ -255,7 +255,7 @@ def _interval(told: CapacityResult, option: CapacityOption) -> str:
     for number, _, end in ends:
         if number is None:
             at = f"At the {end} end of the 90 % interval of its times"
-            return f"{at} no number of them keeps the {limits(told)}."
+            return f"{at} no number of them keeps the {limits(plan)}."
     if option.low_count == option.high_count:
         return "The number is the same over the 90 % interval of its times."
     return (
@@ -264,118 +264,118 @@ def _interval(told: CapacityResult, option: CapacityOption) -> str:
     )
 
 
-def _batches(told: CapacityResult, option: CapacityOption) -> str:
-    said = formed(told, option)
-    if said and generates(told):
-        said += " on each copy of the model"
+def _batches(plan: CapacityResult, option: CapacityOption) -> str:
+    text = formed(plan, option)
+    if text and generates(plan):
+        text += " on each copy of the model"
         if option.mean_batch is not None:
-            said += f", {digits(option.mean_batch, 2)} on average"
-    return f"{said[0].upper()}{said[1:]}." if said else ""
+            text += f", {digits(option.mean_batch, 2)} on average"
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def _given(told: CapacityResult, option: CapacityOption) -> str:
-    if not generates(told) or option.tokens_per_s is None:
+def _given(plan: CapacityResult, option: CapacityOption) -> str:
+    if not generates(plan) or option.tokens_per_s is None:
         return ""
     return f"All of them give {rate(option.tokens_per_s)} output tokens/s."
 
 
-def _room(told: CapacityResult, option: CapacityOption) -> str:
-    down = {0: "No instance may fail", 1: "One may fail"}.get(told.spare, f"{count(told.spare)} may fail")
+def _room(plan: CapacityResult, option: CapacityOption) -> str:
+    down = {0: "No instance may fail", 1: "One may fail"}.get(plan.spare, f"{count(plan.spare)} may fail")
     if option.room is None:
         return f"{down}."
     rise = f"room for another {share(option.room)} of traffic"
-    return f"{down}: even then there is {rise}." if told.spare else f"{rise[0].upper()}{rise[1:]}. {down}."
+    return f"{down}: even then there is {rise}." if plan.spare else f"{rise[0].upper()}{rise[1:]}. {down}."
 
 
-def _why_none(told: CapacityResult) -> tuple[str, ...]:
-    at = nearest(told)
+def _why_none(plan: CapacityResult) -> tuple[str, ...]:
+    at = nearest(plan)
     if at is None:
         return ()
-    option, one = told.options[at], loads(told, at)
-    said = [
+    option, one = plan.options[at], loads(plan, at)
+    parts = [
         f"{where(option)} comes nearest: {option.reason.removesuffix('.')}."
         if option.reason
         else f"{where(option)} comes nearest."
     ]
     if one is not None:
-        kept = next((point for point in one.limits if point.rate_per_s > 0), None)
-        if kept is not None:
-            first = " to the first token" if generates(told) else ""
-            said.append(f"Within {seconds(kept.limit_s)}{first} one takes {requests(kept.rate_per_s)}.")
-    return tuple(said)
+        reached = next((point for point in one.limits if point.rate_per_s > 0), None)
+        if reached is not None:
+            first = " to the first token" if generates(plan) else ""
+            parts.append(f"Within {seconds(reached.limit_s)}{first} one takes {requests(reached.rate_per_s)}.")
+    return tuple(parts)
 
 
-def figures(told: CapacityResult) -> tuple[AnswerFigure, ...]:
+def figures(plan: CapacityResult) -> tuple[AnswerFigure, ...]:
     """All figures of the answer, the most wanted first; only who comes nearest where there is none."""
-    option = told.best_option
-    return (*(_figures(told, option) if option else ()), *(_side(told, kind) for kind in ("gpu", "cpu")))
+    option = plan.best_option
+    return (*(_figures(plan, option) if option else ()), *(_side(plan, kind) for kind in ("gpu", "cpu")))
 
 
-def _figures(told: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
+def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:
     def of(name: str, title: str, figure: str, note: str, interval: str = "") -> AnswerFigure:
         return AnswerFigure(name, title, figure, note, interval, option.origin)
 
-    dated = f"{way(told.pricing)}, price of {option.price_date or price_words.UNDATED}"
-    spares = f"{plural(told.spare, 'spare')} among them" if told.spare else "none of them a spare"
-    down = f", with {count(told.spare)} down" if told.spare else ""
-    above = f"above {asked(planned(told))} requests/s{down}"
+    dated = f"{way(plan.pricing)}, price of {option.price_date or price_words.UNDATED}"
+    spares = f"{plural(plan.spare, 'spare')} among them" if plan.spare else "none of them a spare"
+    down = f", with {count(plan.spare)} down" if plan.spare else ""
+    above = f"above {requested(planned(plan))} requests/s{down}"
     counts = ends(count(option.low_count), count(option.high_count))
     months = ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month))
     rates = ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s))
     tokens = option.usd_per_million_tokens
     per_token = f", {dollars(tokens)} per million output tokens" if tokens is not None else ""
     a_million = f"{dollars(option.usd_per_million)} per million requests{per_token}; {dated}"
-    within = f"within {seconds(told.limit_s)}"
-    if generates(told):
+    within = f"within {seconds(plan.limit_s)}"
+    if generates(plan):
         within += " to the first token"
         within += (
-            f", {seconds(told.tpot_limit_s)} for each further one" if told.tpot_limit_s is not None else ""
+            f", {seconds(plan.tpot_limit_s)} for each further one" if plan.tpot_limit_s is not None else ""
         )
     return (
         of("instances", "Instances", count(option.count), spares, counts),
         of("$/month", "Dollars a month", dollars(option.usd_per_month), a_million, months),
-        _first(told, option),
-        *_tokens_figures(told, option),
+        _first(plan, option),
+        *_tokens_figures(plan, option),
         of("highest rate", "Highest rate of one", requests(option.highest_rate_per_s), within, rates),
-        of("utilisation", "Utilisation", share(option.utilisation), _formed(told, option)),
+        of("utilisation", "Utilisation", share(option.utilisation), _formed(plan, option)),
         of("room", "Room for more traffic", share(option.room), above),
     )
 
 
-def _first(told: CapacityResult, option: CapacityOption) -> AnswerFigure:
-    """The latency that is limited: of a model that generates that of the first token."""
-    taken = option.latency_s(told.percentile)
-    what, short = ("time to the first token", " TTFT") if generates(told) else ("latency", "")
-    title = f"{limited(told)} {what}" if told.percentile is not None else f"Mean {what}"
+def _first(plan: CapacityResult, option: CapacityOption) -> AnswerFigure:
+    """Return the latency that is limited: of a model that generates that of the first token."""
+    taken = option.latency_s(plan.percentile)
+    what, short = ("time to the first token", " TTFT") if generates(plan) else ("latency", "")
+    title = f"{limited(plan)} {what}" if plan.percentile is not None else f"Mean {what}"
     return AnswerFigure(
-        *(f"{limited(told)}{short}", title, seconds(taken)),
-        f"of {seconds(told.limit_s)} allowed, all instances up",
+        *(f"{limited(plan)}{short}", title, seconds(taken)),
+        f"of {seconds(plan.limit_s)} allowed, all instances up",
         origin=option.origin if taken else "",
-        bad=taken is not None and taken > told.limit_s,
+        bad=taken is not None and taken > plan.limit_s,
     )
 
 
-def _tokens_figures(told: CapacityResult, option: CapacityOption) -> Iterator[AnswerFigure]:
+def _tokens_figures(plan: CapacityResult, option: CapacityOption) -> Iterator[AnswerFigure]:
     """Yield what only a model that generates has: each further token, and all of them together."""
-    taken, limit = further_s(told, option), further_limit_s(told)
+    taken, limit = further_s(plan, option), further_limit_s(plan)
     if taken is not None:
         allowed = f"of {seconds(limit)} allowed, " if limit is not None else ""
         yield AnswerFigure(
-            *(f"{further(told)} TPOT", f"{further(told)} time of each further token", seconds(taken)),
+            *(f"{further(plan)} TPOT", f"{further(plan)} time of each further token", seconds(taken)),
             f"{allowed}all instances up",
             origin=option.origin,
             bad=limit is not None and taken > limit,
         )
     if option.tokens_per_s is not None:
         tokens = rate(option.tokens_per_s)
-        note = f"of all instances at {asked(planned(told))} requests/s"
+        note = f"of all instances at {requested(planned(plan))} requests/s"
         yield AnswerFigure("output tokens/s", "Output tokens a second", tokens, note, origin=option.origin)
 
 
-def _formed(told: CapacityResult, option: CapacityOption) -> str:
+def _formed(plan: CapacityResult, option: CapacityOption) -> str:
     if option.mean_batch is None or option.max_batch is None:
         return ""
-    if generates(told):
+    if generates(plan):
         return (
             f"of what could be finished; {digits(option.mean_batch, 2)} sequences run on average on each copy, "
             f"{count(option.max_batch)} at most"
@@ -386,61 +386,61 @@ def _formed(told: CapacityResult, option: CapacityOption) -> str:
 
 
 def ends(low: str, high: str) -> str:
-    """An interval of which one end may be no figure: none of them keeps the limit there."""
+    """Return an interval of which one end may be no figure: none of them keeps the limit there."""
     if UNKNOWN not in (low, high):
         return span(low, high)
     return "" if low == high else " to ".join("none" if end == UNKNOWN else end for end in (low, high))
 
 
-def _side(told: CapacityResult, kind: str) -> AnswerFigure:
-    """The cheapest on one side, beside the best."""
+def _side(plan: CapacityResult, kind: str) -> AnswerFigure:
+    """Return the cheapest on one side, beside the best."""
     name, title = f"cheapest {kind.upper()}", f"Cheapest {_SIDES[kind]}"
-    option = next((one for one in told.options if one.feasible and one.kind == kind), None)
+    option = next((one for one in plan.options if one.feasible and one.kind == kind), None)
     if option is not None:
-        return AnswerFigure(name, title, several(option), _price(told, option))
-    at = nearest(told, kind)
+        return AnswerFigure(name, title, several(option), _price(plan, option))
+    at = nearest(plan, kind)
     if at is None:
         return AnswerFigure(name, title, "none", f"no instance {_SIDES[kind]} was looked at")
-    near = told.options[at]
+    near = plan.options[at]
     reason = f": {near.reason.removesuffix('.')}" if near.reason else ""
-    note = f"no instance {_SIDES[kind]} keeps the {limits(told)}; nearest is {where(near)}{reason}"
+    note = f"no instance {_SIDES[kind]} keeps the {limits(plan)}; nearest is {where(near)}{reason}"
     return AnswerFigure(name, title, "none", note, bad=True)
 
 
-def _price(told: CapacityResult, option: CapacityOption) -> str:
+def _price(plan: CapacityResult, option: CapacityOption) -> str:
     if not option.instance:
         return "in no price list"
     note = f"{option.provider}, {runs_on(option)}, {dollars(option.usd_per_month)} a month"
-    first = told.best_option
+    first = plan.best_option
     if first is None or option is first or not first.usd_per_month or option.usd_per_month is None:
         return note
     return f"{note}, {factor(option.usd_per_month / first.usd_per_month)} the price of {several(first)}"
 
 
-def refused(told: CapacityResult) -> str:
-    """How many instance types are no answer; empty where all are."""
-    types = _types(told)
-    number = sum(not kept for kept in types.values())
+def refused(plan: CapacityResult) -> str:
+    """Return how many instance types are no answer; empty where all are."""
+    types = _types(plan)
+    number = sum(not keeps for keeps in types.values())
     if not number or number == len(types):
         return ""
     do = "does" if number == 1 else "do"
     return (
-        f"{number:,} of {plural(len(types), 'instance type')} {do} not keep the {limits(told)} at any number."
+        f"{number:,} of {plural(len(types), 'instance type')} {do} not keep the {limits(plan)} at any number."
     )
 
 
-def notes(told: CapacityResult) -> tuple[str, ...]:
-    """What the figures rest on: the record's own notes, then what its words mean."""
-    return tuple(dict.fromkeys((*told.notes, *_meanings(told))))
+def notes(plan: CapacityResult) -> tuple[str, ...]:
+    """Return the basis of the figures: the record's own notes, then the meaning of its words."""
+    return tuple(dict.fromkeys((*plan.notes, *_meanings(plan))))
 
 
-def _meanings(told: CapacityResult) -> tuple[str, ...]:
+def _meanings(plan: CapacityResult) -> tuple[str, ...]:
     sized = (
         "The number of instances is the rate times growth times (1 + headroom), over the highest rate of one "
         "instance, rounded up, plus the spare ones. Latencies and utilisation are those of the rate with "
         "growth and all instances up; utilisation is the share of"
     )
-    served = _sequences(told, sized) if generates(told) else _inferences(told, sized)
+    served = _sequences(plan, sized) if generates(plan) else _inferences(plan, sized)
     return (
         *served,
         f"A month has {HOURS_PER_MONTH:.0f} hours; all instances are paid for in all of them, the spare ones "
@@ -448,18 +448,18 @@ def _meanings(told: CapacityResult) -> tuple[str, ...]:
         *(
             f"Dollars follow from {kind}, of the day that stands beside each.{price_words.REMARKS[ours]}"
             for ours, kind in price_words.KINDS.items()
-            if ours == told.pricing
+            if ours == plan.pricing
         ),
         "The ends of an interval are what the answer would be if every service time were at that end of its "
         "own 90 % interval; rate, prices and arrivals are taken as given.",
     )
 
 
-def _inferences(told: CapacityResult, sized: str) -> tuple[str, ...]:
-    given = f"Requests arrive as {told.arrivals} has them."
+def _inferences(plan: CapacityResult, sized: str) -> tuple[str, ...]:
+    given = f"Requests arrive as {plan.arrivals} has them."
     return (
         "A request is one inference. Its latency runs from its arrival to its answer, waiting included.",
-        _POISSON if told.arrivals == "poisson" else given,
+        _POISSON if plan.arrivals == "poisson" else given,
         "Waiting requests form the next batch, at most max_batch, when a server is free and either the batch "
         "is full or the oldest has waited max_delay. A server is one copy of the model.",
         "Each instance has a queue of its own and an equal share of the requests; the copies of the model on "
@@ -468,11 +468,11 @@ def _inferences(told: CapacityResult, sized: str) -> tuple[str, ...]:
     )
 
 
-def _sequences(told: CapacityResult, sized: str) -> tuple[str, ...]:
-    """The same of a model that generates: what of a trace is followed the record's own notes say."""
-    wide = any(option.width > 1 for option in told.options)
+def _sequences(plan: CapacityResult, sized: str) -> tuple[str, ...]:
+    """Return the same of a model that generates: what of a trace is followed the record's own notes say."""
+    wide = any(option.width > 1 for option in plan.options)
     return (
-        f"A request is a prompt and its answer{_of(_lengths(told))}. The time to the first token (TTFT) runs "
+        f"A request is a prompt and its answer{_of(_lengths(plan))}. The time to the first token (TTFT) runs "
         "from a request's arrival, waiting included; that of each further token (TPOT) is a request's mean "
         "over its tokens after the first.",
         _POISSON,
@@ -482,5 +482,5 @@ def _sequences(told: CapacityResult, sized: str) -> tuple[str, ...]:
         "Each copy of the model has a queue and a cache of its own and an equal share of the requests.",
         *((_TENSOR_PARALLEL,) if wide else ()),
         f"{sized} the highest rate that could be finished without any limit of time.",
-        *((_TOKEN_DOLLARS,) if told.output_tokens is not None else ()),
+        *((_TOKEN_DOLLARS,) if plan.output_tokens is not None else ()),
     )

@@ -38,7 +38,7 @@ def table(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def cell(value: Any) -> Any:
-    """A value as a cell: text that a spreadsheet would take for a formula is marked as text."""
+    """Return a value as a cell: text that a spreadsheet would take for a formula is marked as text."""
     if isinstance(value, str):
         # On one line: a file of one row for each operator is read line by line too.
         text = loggable(printable(value))

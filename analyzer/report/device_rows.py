@@ -13,7 +13,7 @@ from analyzer.report.summary.figure_words import VERDICT_WORDS, marked, per_seco
 from analyzer.units import UNKNOWN, dollars, seconds
 
 # Whether a limit is kept, by the 90 % interval.
-_KEPT = {"yes": "kept", "likely": "likely kept", "unlikely": "likely missed", "no": "missed"}
+_LIMIT_WORDS = {"yes": "kept", "likely": "likely kept", "unlikely": "likely missed", "no": "missed"}
 _HEAD = ("Device", "Runs", "Latency", "90 % interval", "Per second", "$ per million", "Instance")
 # The columns of a device without a plan.
 _NONE = ("does not run", *(UNKNOWN for _ in _HEAD[2:]))
@@ -62,7 +62,7 @@ def _cells(
     *,
     of_plan: bool = True,
 ) -> tuple[str, ...]:
-    """A plan's cells; dollars are the ranking's, else the plan's own where it is ``of_plan``."""
+    """Return a plan's cells; dollars are the ranking's, else the plan's own where it is ``of_plan``."""
     another_build = answer.wants_another_build(plan)
     usd, origin, instance = (
         (own.usd_per_million, own.usd_origin, own.instance)
@@ -71,7 +71,7 @@ def _cells(
         if of_plan
         else (None, "", "")
     )
-    kept = "" if limit is None else UNKNOWN if another_build else _KEPT[answer.keeps(plan, limit)]
+    word = "" if limit is None else UNKNOWN if another_build else _LIMIT_WORDS[answer.keeps(plan, limit)]
     return (
         "no machine code" if another_build else "yes" if plan.fits else "does not fit",
         marked(seconds(plan.latency_s), plan.origin),
@@ -79,12 +79,12 @@ def _cells(
         per_second(plan.throughput_per_s),
         marked(dollars(usd), origin),
         instance or UNKNOWN,
-        *((kept,) if kept else ()),
+        *((word,) if word else ()),
     )
 
 
 def _ranked(analysis: Analysis, kind: Literal["cpu", "gpu"], slug: str = "") -> RankedWay | None:
-    """The analysis's own CPU, or this GPU, at its batch; None of a record that ranks nothing."""
+    """Return the analysis's own CPU, or this GPU, at its batch; None of a record that ranks nothing."""
     return next(
         (
             one

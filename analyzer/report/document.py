@@ -205,15 +205,15 @@ class Document:
                 yield section, blocks
 
 
-def texts(*found: str, **more: Any) -> Iterator[Text]:
+def texts(*result: str, **more: Any) -> Iterator[Text]:
     """Yield a paragraph for each text that is not empty."""
-    return (Text(text=text, **more) for text in found if text)
+    return (Text(text=text, **more) for text in result if text)
 
 
-def items(title: str, found: Sequence[Item], **more: Any) -> Iterator[Items]:
+def items(title: str, entries: Sequence[Item], **more: Any) -> Iterator[Items]:
     """Yield a list where it has any item."""
-    if found:
-        yield Items(title=title, items=tuple(found), **more)
+    if entries:
+        yield Items(title=title, items=tuple(entries), **more)
 
 
 def table(rows: Sequence[Any], columns: Sequence[Column], **more: Any) -> Table:

@@ -84,9 +84,9 @@ class CheckedModel:
     analysed: bool = True
     properties: Mapping[str, Any] = field(default_factory=dict)
 
-    def fails_by(self, *found: PlacedFinding) -> bool:
+    def fails_by(self, *result: PlacedFinding) -> bool:
         """Return whether the check fails by any of these findings."""
-        return bool(fails((one.finding for one in found), CheckSettings(fail_on=self.fail_on)))
+        return bool(fails((one.finding for one in result), CheckSettings(fail_on=self.fail_on)))
 
     @property
     def outcome(self) -> str:
@@ -96,7 +96,7 @@ class CheckedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """What was checked: a model, or ``several``, of a fleet, whose file is the name, or of a call.
+    """The subject of a check: a model, or ``several``, of a fleet, whose file is the name, or of a call.
 
     Of several, messages that stand in one list say whose they are; ``left`` models of a fleet are not done yet.
     """
@@ -114,7 +114,7 @@ class Check:
 
     @property
     def subject(self) -> str:
-        """What was checked, in one line."""
+        """The subject in one line."""
         if not self.several:
             return self.models[0].subject
         left = f"; {plural(self.left, 'model')} not done yet" if self.left else ""
@@ -123,7 +123,7 @@ class Check:
 
     @property
     def properties(self) -> Mapping[str, Any]:
-        """What SARIF says of the run."""
+        """SARIF's properties of the run."""
         return {"models": [one.name for one in self.models]} if self.several else self.models[0].properties
 
     @property
@@ -232,8 +232,8 @@ CHANGES_SHOWN = 5
 
 def shown_findings(analysis: Analysis) -> tuple[Finding, ...]:
     """Return the gravest first, without those that an opportunity on the first screen tells with its gain."""
-    told = {code for one in analysis.opportunities[:CHANGES_SHOWN] for code in one.findings}
-    return by_severity(one for one in analysis.findings if one.code not in told)
+    codes = {code for one in analysis.opportunities[:CHANGES_SHOWN] for code in one.findings}
+    return by_severity(one for one in analysis.findings if one.code not in codes)
 
 
 def cost_of(finding: Finding) -> str:
@@ -271,8 +271,8 @@ def subject_line(analysis: Analysis) -> str:
     # A model of classical operators alone imports no opset of ONNX's own.
     opset = f" at opset {model.opset}" if model.opset else ""
     precision = in_precision(analysis).removesuffix(", ")
-    said = ", ".join(filter(None, (f"{model.name}{opset}{batch}", precision)))
-    return f"{said}, for {target}"
+    text = ", ".join(filter(None, (f"{model.name}{opset}{batch}", precision)))
+    return f"{text}, for {target}"
 
 
 def render_text(subject: Analysis | Check, *, fail_on: str = "error") -> str:

@@ -19,15 +19,15 @@ MOST_DEVICES = 8
 
 def tables(analysis: Analysis) -> tuple[Table, ...]:
     """Return the tables of a model that generates; none for another."""
-    told = analysis.generation
-    if told is None:
+    result = analysis.generation
+    if result is None:
         return ()
-    every = (_phases(told), _devices(told), _types(told), _widths(told), _prefill(analysis, told))
+    every = (_phases(result), _devices(result), _types(result), _widths(result), _prefill(analysis, result))
     return tuple(sheet for sheet in every if sheet is not None and sheet.rows)
 
 
-def _phases(told: GenerationResult) -> Table:
-    cpu_origin = told.cpu.origin if told.cpu else ""
+def _phases(result: GenerationResult) -> Table:
+    cpu_origin = result.cpu.origin if result.cpu else ""
     return Table(
         name="phases",
         title="Both phases, CPU and GPU",
@@ -37,14 +37,14 @@ def _phases(told: GenerationResult) -> Table:
                 phase.phase,
                 VERDICT_WORDS[phase.device],
                 marked(seconds(phase.cpu_s), cpu_origin),
-                marked(seconds(phase.gpu_s), told.origin),
+                marked(seconds(phase.gpu_s), result.origin),
                 factor(phase.speedup),
                 f"{factor(phase.low)} to {factor(phase.high)}",
             )
-            for phase in told.phases
+            for phase in result.phases
         ),
         figures=(2, 3, 4, 5),
-        lead=" ".join(filter(None, (_PHASES, _split(told)))),
+        lead=" ".join(filter(None, (_PHASES, _split(result)))),
         detail=SCREEN,
     )
 
@@ -52,9 +52,9 @@ def _phases(told: GenerationResult) -> Table:
 _PHASES = "Prefill reads the prompts and gives the first token; decode is a further token, the mean of all."
 
 
-def _split(told: GenerationResult) -> str:
+def _split(result: GenerationResult) -> str:
     """Say how long a prompt on the GPU and tokens on the CPU would take, where that pays; empty elsewhere."""
-    split = told.split
+    split = result.split
     if split is None or not split.pays:
         return ""
     return (
@@ -64,8 +64,8 @@ def _split(told: GenerationResult) -> str:
     )
 
 
-def _options(told: GenerationResult, first: tuple[Column, ...], *, beside: bool) -> _Columns:
-    """Return the columns of a table of options; with ``beside`` the rows know their speed-ups."""
+def _options(result: GenerationResult, first: tuple[Column, ...], *, compared: bool) -> _Columns:
+    """Return the columns of a table of options; with ``compared`` the rows know their speed-ups."""
     return (
         *first,
         Column("TTFT", lambda row: marked(seconds(row.ttft_s), row.origin), lambda row: row.ttft_s),
@@ -83,13 +83,13 @@ def _options(told: GenerationResult, first: tuple[Column, ...], *, beside: bool)
             lambda row: row.largest_batch,
         ),
         amount("$/M tokens", "usd_per_million_tokens", dollars),
-        *([_text("Limits", lambda row: _KEPT[row.meets_limits])] if told.limited else []),
-        *(_SPEED_UPS if beside else ()),
+        *([_text("Limits", lambda row: _LIMIT_WORDS[row.meets_limits])] if result.limited else []),
+        *(_SPEED_UPS if compared else ()),
     )
 
 
 _Columns = tuple[Column, ...]
-_KEPT = {None: UNKNOWN, True: "kept", False: "missed"}
+_LIMIT_WORDS = {None: UNKNOWN, True: "kept", False: "missed"}
 _SPEED_UPS = (
     amount("Prefill", "prefill_speedup", factor, drop=2),
     amount("Decode", "decode_speedup", factor, drop=2),
@@ -97,14 +97,14 @@ _SPEED_UPS = (
 
 
 def _sheet(
-    told: GenerationResult,
+    result: GenerationResult,
     rows: tuple[GenerationOption, ...],
     columns: _Columns,
     name: str,
     title: str,
     lead: str,
 ) -> Table:
-    own = (told.device, told.gpus, told.weights, told.kv)
+    own = (result.device, result.gpus, result.weights, result.kv)
     ways = [(row.device, row.gpus, row.weights, row.kv) for row in rows]
     chosen = ways.index(own) if own in ways else None
     return table(
@@ -120,15 +120,15 @@ def _sheet(
     )
 
 
-def _devices(told: GenerationResult) -> Table:
-    columns = _options(told, (_text("Device", lambda row: on(row.name, row.gpus)),), beside=False)
-    if any(row.instance for row in told.devices):
+def _devices(result: GenerationResult) -> Table:
+    columns = _options(result, (_text("Device", lambda row: on(row.name, row.gpus)),), compared=False)
+    if any(row.instance for row in result.devices):
         columns += (Column("Instance", _instance, lambda row: row.machine or None, drop=4, figure=False),)
     lead = (
         "As many of each as hold the model, the cheapest first, then those without a price. Times and dollars "
-        f"are at {batches(told)}."
+        f"are at {batches(result)}."
     )
-    return _sheet(told, told.devices, columns, "devices", "Devices", lead)
+    return _sheet(result, result.devices, columns, "devices", "Devices", lead)
 
 
 def _text(head: str, text: Callable[[GenerationOption], str]) -> Column:
@@ -143,29 +143,29 @@ def _instance(row: GenerationOption) -> str:
     return f"{price_words.rented(row, row.gpus)}{hour}{paid}"
 
 
-def _types(told: GenerationResult) -> Table:
+def _types(result: GenerationResult) -> Table:
     first = (_text("Weights", lambda row: row.weights), _text("Cache", lambda row: row.kv))
     lead = (
         "On the same devices. Prefill and decode say how many times as fast as what was asked. What a type "
         "does to the model's answers is not told."
     )
-    columns = _options(told, first, beside=_compared(told.types))
-    return _sheet(told, told.types, columns, "types", "Types of weights and cache", lead)
+    columns = _options(result, first, compared=_compared(result.types))
+    return _sheet(result, result.types, columns, "types", "Types of weights and cache", lead)
 
 
-def _widths(told: GenerationResult) -> Table:
+def _widths(result: GenerationResult) -> Table:
     first = (Column("GPUs", lambda row: str(row.gpus), lambda row: row.gpus, figure=False),)
     lead = "Each layer is shared by all (tensor parallel). Prefill and decode say how many times as fast."
-    columns = _options(told, first, beside=_compared(told.widths))
-    return _sheet(told, told.widths, columns, "widths", "Numbers of the same GPU", lead)
+    columns = _options(result, first, compared=_compared(result.widths))
+    return _sheet(result, result.widths, columns, "widths", "Numbers of the same GPU", lead)
 
 
 def _compared(rows: tuple[GenerationOption, ...]) -> bool:
     return any(row.decode_speedup is not None for row in rows)
 
 
-def _prefill(analysis: Analysis, told: GenerationResult) -> Table | None:
-    """The prefill's plans, as the record has them for the decode step."""
+def _prefill(analysis: Analysis, result: GenerationResult) -> Table | None:
+    """Return the prefill's plans, as the record has them for the decode step."""
     if analysis.phases is None:
         return None
     phase = analysis.phases.prefill
@@ -186,6 +186,6 @@ def _prefill(analysis: Analysis, told: GenerationResult) -> Table | None:
         head=("Plan", "Latency", "90 % interval", "On the GPU", "On the CPU", "Fits one device"),
         rows=rows,
         figures=(1, 2, 3, 4),
-        lead=f"{phase.verdict.sentence} This is {count(told.prompt_tokens)} tokens of each sequence in one "
+        lead=f"{phase.verdict.sentence} This is {count(result.prompt_tokens)} tokens of each sequence in one "
         "step; the columns in the middle count operators.",
     )

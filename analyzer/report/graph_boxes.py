@@ -33,16 +33,16 @@ class GraphBox:
 def boxes(
     operators: Sequence[OperatorResult], modules: Sequence[Module], module_of_operator: Sequence[int]
 ) -> tuple[tuple[GraphBox, ...], tuple[int, ...]]:
-    """The boxes, parents before their children, and for each operator the number of the innermost around it.
+    """Return boxes, parents before their children and for each operator the number of the innermost around it.
 
     The exporter's metadata names the module of an operator, not which call of it nor who calls: both follow
     from the order of execution, in which the operators are, and from what they read.
     """
-    found = _Finder(operators, modules, module_of_operator)
-    found.bring_to_callers(modules)
-    found.take_lists_apart(modules)
-    found.look_inside(0, tuple(range(len(operators))), 0)
-    return found.numbered()
+    result = _Finder(operators, modules, module_of_operator)
+    result.bring_to_callers(modules)
+    result.take_lists_apart(modules)
+    result.look_inside(0, tuple(range(len(operators))), 0)
+    return result.numbered()
 
 
 class _Finder:
@@ -59,7 +59,7 @@ class _Finder:
         self._inner = [0] * len(operators)
 
     def bring_to_callers(self, modules: Sequence[Module]) -> None:
-        """Puts each call of a shared module into the module that calls it.
+        """Put each call of a shared module into the module that calls it.
 
         A caller feeds the call and alone reads what it makes, and lies where the shared module lies: rotary
         positions that belong to the model are called by each of its layers.
@@ -91,7 +91,7 @@ class _Finder:
                         self._ways[index] = place + self._ways[index][depth:]
 
     def take_lists_apart(self, modules: Sequence[Module]) -> None:
-        """Takes away the boxes of lists whose members are called in turn, with others between them.
+        """Take away the boxes of lists whose members are called in turn, with others between them.
 
         A ``ModuleList`` is never called itself: as one box around calls that are far apart it would be read
         from and written to all over the graph. A sequence that is called several times stays, its members
@@ -112,7 +112,7 @@ class _Finder:
     def _is_called_in_parts(
         self, module: int, groups: Mapping[int, Sequence[int]], everything: Sequence[int]
     ) -> bool:
-        """Whether a module does nothing itself, and its members run apart from each other, each in one go."""
+        """Return whether a module does nothing itself and its members run one by one, each in one go."""
         # A step's first pass tells how it is called.
         first = self._operators[groups[module][0]].phase
         group = [index for index in groups[module] if self._operators[index].phase == first]
@@ -160,7 +160,7 @@ class _Finder:
                     self._inner[item[0]] = parent
 
     def _parts(self, box: int, items: list[tuple[int, ...]]) -> Iterator[tuple[int, Sequence[tuple[int, ...]]]]:
-        """What is directly in a box, so many things at a time in their order, each time with the box around."""
+        """Yield parts directly in a box, so many at a time in order, each time with the box around."""
         count = -(-len(items) // PART)
         if len(items) <= CROWDED:
             yield box, items
@@ -178,7 +178,7 @@ class _Finder:
         return len(self._found) - 1
 
     def _calls(self, module: int, group: Sequence[int], members: Sequence[int]) -> list[tuple[int, ...]]:
-        """A module's operators by call; one call in each phase where they do not look alike.
+        """Return a module's operators by call; one call in each phase where they do not look alike.
 
         Calls run the same operators: what is interrupted by a module that lies elsewhere does not. An operator
         that needs nothing of its call may have been counted with the run before: so many calls, equally long.
@@ -186,17 +186,17 @@ class _Finder:
         phases: dict[str, list[tuple[int, ...]]] = defaultdict(list)
         for run in self._runs(module, group, members):
             phases[self._operators[run[0]].phase or ""].append(run)
-        found: list[tuple[int, ...]] = []
+        result: list[tuple[int, ...]] = []
         for runs in phases.values():
             whole = tuple(index for run in runs for index in run)
             types = [self._operators[index].op_type for index in whole]
             length, rest = divmod(len(whole), len(runs))
             alike = rest == 0 and types[length:] == types[:-length]
-            found += [whole[at : at + length] for at in range(0, len(whole), length)] if alike else [whole]
-        return sorted(found)
+            result += [whole[at : at + length] for at in range(0, len(whole), length)] if alike else [whole]
+        return sorted(result)
 
     def _runs(self, module: int, group: Sequence[int], members: Sequence[int]) -> list[tuple[int, ...]]:
-        """A module's operators as far as they go without a break.
+        """Return a module's operators as far as they go without a break.
 
         Another run begins where an operator needs what others made meanwhile of what this run gave them: as one
         box they would be a circle. It begins as well where the same line reads the module's own parameter anew,
@@ -277,7 +277,7 @@ def _ways(modules: Sequence[Module]) -> list[tuple[int, ...]]:
 
 
 def _common(ways: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """What all of these begin with."""
+    """Return the common beginning."""
     shared = takewhile(lambda level: len(set(level)) == 1, zip(*ways, strict=False))
     return tuple(level[0] for level in shared)
 

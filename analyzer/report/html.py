@@ -31,7 +31,7 @@ _FIGURE = re.compile(r"(?<=\d)( )(?=[kMGTPmµn]?(?:s|B|FLOP|J|/s|B/s|FLOP/s)\b|%
 
 
 def templates_dir() -> Path:
-    """Where the templates lie: inside the package in a wheel, beside it in the repository.
+    """Return where the templates lie: inside the package in a wheel, beside it in the repository.
 
     Raises:
         FileNotFoundError: The installation is incomplete.
@@ -45,7 +45,7 @@ def templates_dir() -> Path:
 
 
 def render(analysis: Analysis) -> str:
-    """The analysis as one HTML page; the same analysis gives the same bytes."""
+    """Return the analysis as one HTML page; the same analysis gives the same bytes."""
     return environment().get_template("report.html.j2").render(page.build(analysis))
 
 
@@ -91,7 +91,7 @@ def _of_kind(blocks: Iterable[Block], kind: str, detail: int = WHOLE) -> list[Bl
 
 
 def _shown(value: Any) -> Any:
-    """A value as the page shows it: a stranger's text on one line, which steers nothing."""
+    """Return a value as the page shows it: a stranger's text on one line, which steers nothing."""
     # Markup is of our own making, with line breaks that are meant.
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
@@ -99,13 +99,13 @@ def _shown(value: Any) -> Any:
 
 
 def unbroken(text: str) -> str:
-    """The text with its figures and their units kept on one line."""
+    """Return the text with its figures and their units kept on one line."""
     return _FIGURE.sub("\u00a0", text)
 
 
 @lru_cache(maxsize=32)
 def asset(name: str) -> Any:
-    """A file of the templates' folder, to be put into the page as it is (our own or a library's, no user text).
+    """Return a file of the templates' folder, to be inlined as it is (our own or a library's, no user text).
 
     Raises:
         ValueError: It would end the element that it is put into.
@@ -134,7 +134,7 @@ def _base64(content: bytes) -> Markup:
 
 
 def pack(text: str) -> Markup:
-    """The text's gzip as base64, which no markup can leave."""
+    """Return the text's gzip as base64, which no markup can leave."""
     # Without the time of the packing, which gzip's header would hold: the same analysis gives the same bytes.
     return _base64(gzip.compress(text.encode(), 6, mtime=0))
 
@@ -149,14 +149,14 @@ def packed(*names: str) -> Markup:
 
 @lru_cache(maxsize=32)
 def digest(*names: str) -> Markup:
-    """The sum by which the page's policy lets these files run as one script."""
+    """Return the sum by which the page's policy lets these files run as one script."""
     # Of the text that the browser runs: unpacked, and without its source map's line.
     return _base64(hashlib.sha256(_bundle(names).encode()).digest())
 
 
 @lru_cache(maxsize=32)
 def notices(name: str) -> tuple[Markup, ...]:
-    """What a library's own comments say of its authors and licence, to be read without unpacking it."""
+    """Return the authors and licence in a library's own comments."""
     from markupsafe import escape
 
     comments = (re.sub(r"\n[ *]+", "\n", text).strip() for text in _NOTICE.findall(asset(name)))

@@ -95,10 +95,10 @@ def _sheet_parts(sheet: Table) -> Iterator[str]:
 
 def _cells(sheet: Table, at: int) -> list[str]:
     row = sheet.rows[at]
-    beside = sheet.beside[at] if sheet.beside else [""] * len(row)
+    extra = sheet.beside[at] if sheet.beside else [""] * len(row)
     # Without the sign of a number: "#7" would link to issue 7.
     shown = [
         escape((f"{cell} ({more})" if more else cell).replace(" #", " "))
-        for cell, more in zip(row, beside, strict=True)
+        for cell, more in zip(row, extra, strict=True)
     ]
     return [f"**{cell}**" if at == sheet.chosen and cell else cell for cell in shown]

@@ -69,7 +69,7 @@ def sections(analysis: Analysis) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
 
 
 def command(analysis: Analysis) -> str:
-    """The command line that asks the same again, on one line.
+    """Return the command line that asks the same again, on one line.
 
     Empty for a model that no command line can name, and for a record that does not hold what was asked.
     """
@@ -77,7 +77,7 @@ def command(analysis: Analysis) -> str:
 
 
 def apply_command(analysis: Analysis, change: Texts = MappingProxyType({})) -> str:
-    """The command that makes a session of the recommended plan, on one line; empty where none is to be made.
+    """Return command that makes a session of the recommended plan, on one line; empty where none is to be made.
 
     ``change`` are options in place of those that were given.
     """
@@ -100,7 +100,7 @@ def apply_command(analysis: Analysis, change: Texts = MappingProxyType({})) -> s
 
 
 def apply_words(analysis: Analysis) -> str:
-    """What stands before that command."""
+    """Return the introduction of that command."""
     best = of_run(analysis)
     if best is None or not is_elsewhere(analysis):
         return "To run this plan"

@@ -39,7 +39,7 @@ class Module:
 
 
 def measures(operator: OperatorResult) -> dict[str, float | None]:
-    """What is summed for one operator."""
+    """Return one operator's summed quantities."""
     read, written = operator.bytes_read, operator.bytes_written
     return {
         "best": time_in_plan(operator),
@@ -51,7 +51,7 @@ def measures(operator: OperatorResult) -> dict[str, float | None]:
 
 
 def tree(analysis: Analysis) -> tuple[tuple[Module, ...], tuple[int, ...]]:
-    """The modules, parents before their children, and for each operator the number of its module."""
+    """Return the modules, parents before their children, and for each operator the number of its module."""
     modules = [Module(number=0, parent=None, path="", name=analysis.model.name)]
     numbers = {"": 0}
     paths = _module_paths(analysis.operators)
@@ -65,7 +65,7 @@ def tree(analysis: Analysis) -> tuple[tuple[Module, ...], tuple[int, ...]]:
 
 
 def _module_paths(operators: Sequence[OperatorResult]) -> list[str]:
-    """The path of each operator's module; one that the exporter left without goes where all its neighbours are.
+    """Return the path of each operator's module; one without joins its neighbours', where they agree.
 
     A Split that an exporter makes of a ``chunk`` names no module, yet stands between operators of one.
     """
@@ -82,7 +82,7 @@ def _module_paths(operators: Sequence[OperatorResult]) -> list[str]:
 
 
 def _common(paths: Iterable[str]) -> str:
-    """The innermost module that holds all of these; empty where there is none but the model."""
+    """Return the innermost module that holds all of these; empty where there is none but the model."""
     parts = [path.split(".") for path in paths]
     shared = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, zip(*parts, strict=False))]
     return ".".join(shared)

@@ -35,7 +35,7 @@ def columns(analysis: Analysis, module_of_operator: Sequence[int]) -> dict[str, 
 
 
 def groups(analysis: Analysis) -> list[list[Any]]:
-    """The executed groups: session, name, type, provider, time, origin, number of members."""
+    """Return the executed groups: session, name, type, provider, time, origin, number of members."""
     return [
         [
             group.session,
@@ -135,7 +135,7 @@ def _shapes(tensors: Sequence[TensorInfo]) -> str:
 
 
 def shape(tensor: TensorInfo) -> str:
-    """A tensor's shape and type; ``?`` for a dimension that stays open."""
+    """Return a tensor's shape and type; ``?`` for a dimension that stays open."""
     if tensor.shape is None:
         return tensor.dtype
     size = "x".join("?" if dim is None else str(dim) for dim in tensor.shape) or "scalar"

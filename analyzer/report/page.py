@@ -37,7 +37,7 @@ from analyzer.report.summary import figure_words, leading_operators, plan_cards,
 
 
 def build(analysis: Analysis) -> dict[str, Any]:
-    """What the template is given; strings are plain text, to be escaped there."""
+    """Return the template's values; strings are plain text, to be escaped there."""
     modules, module_of_operator = tree(analysis)
     charts = _charts(analysis, modules)
     document = record_document.document(analysis)
@@ -90,24 +90,24 @@ def _chip(analysis: Analysis) -> str:
 
 def _generation(analysis: Analysis, section: Section | None) -> dict[str, Any] | None:
     """Return the answer for a model that generates as the template prints it; None for another."""
-    told = analysis.generation
-    if told is None or section is None:
+    result = analysis.generation
+    if result is None or section is None:
         return None
     # Of capacity, the page has a request of its own device alone.
     answer = analysis.answer if analysis.capacity is None else None
-    side = answer.kind if answer is not None else "gpu" if told.gpus else "cpu"
-    meets, fits = (told.meets_limits, told.memory.fits) if answer is None else (answer.meets, answer.fits)
+    side = answer.kind if answer is not None else "gpu" if result.gpus else "cpu"
+    meets, fits = (result.meets_limits, result.memory.fits) if answer is None else (answer.meets, answer.fits)
     chips = {None: side.upper(), True: "Limits kept", False: "Limits missed"}
     return {
         "side": side if fits else "either",
         "chip": chips[meets] if fits else "Does not fit",
-        "bar": generation_words.bar(told),
+        "bar": generation_words.bar(result),
         "tables": {block.name: block for block in section.blocks if isinstance(block, Table)},
     }
 
 
 def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
-    """The page's charts, in their order."""
+    """Return the page's charts, in their order."""
     return _charts(analysis, tree(analysis)[0])
 
 
@@ -137,7 +137,7 @@ def _data(
     module_of_operator: tuple[int, ...],
     charts: tuple[Chart, ...],
 ) -> dict[str, Any]:
-    """What the page's script reads."""
+    """Return the data of the page's script."""
     boxes, of_operator = graph_boxes.boxes(analysis.operators, modules, module_of_operator)
     return {
         "name": analysis.model.name,
@@ -187,12 +187,12 @@ def _other_batches(analysis: Analysis) -> dict[str, Any]:
     """Return what the page answers other batches and limits from; nothing of a record of one batch."""
     if len(analysis.sweep) < 2 or analysis.generation is not None or analysis.capacity is not None:
         return {"sweep": None}
-    asked = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)}, without=("slo",))
+    invocation = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)}, without=("slo",))
     return {
         "sweep": {
             "batch": analysis.model.batch,
             "limit": analysis.verdict.slo_s,
-            "command": "" if asked is None else command_line(asked),
+            "command": "" if invocation is None else command_line(invocation),
             "rows": [
                 [
                     row.batch,
@@ -212,7 +212,7 @@ def _other_batches(analysis: Analysis) -> dict[str, Any]:
 
 
 def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:
-    """A finding with the operator that it is about in words."""
+    """Return a finding with the operator that it is about in words."""
     operator = operator_of(finding, analysis)
     return {
         "code": finding.code,

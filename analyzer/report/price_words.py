@@ -43,15 +43,15 @@ def rented(price: Price, width: int = 1) -> str:
 
 
 def statement(analysis: Analysis) -> str:
-    """The prices, where they are not the usual ones: on demand in the catalogue's own regions."""
+    """Return the prices, where they are not the usual ones: on demand in the catalogue's own regions."""
     rows = _priced(analysis)
     options = analysis.invocation.options if analysis.invocation is not None else {}
-    asked, way = options.get("region", ()), tuple(options.get("pricing", ()))
+    regions, way = options.get("region", ()), tuple(options.get("pricing", ()))
     # One way of paying is asked for.
     pricing = rows[0].pricing if rows else next((one for one in PRICINGS if (one,) == way), PRICINGS[0])
-    if pricing == PRICINGS[0] and not asked:
+    if pricing == PRICINGS[0] and not regions:
         return ""
-    where = listed(sorted({row.region for row in rows if row.region})) if rows else ", ".join(asked)
+    where = listed(sorted({row.region for row in rows if row.region})) if rows else ", ".join(regions)
     there = f" in {where}" if where else ""
     if not rows:
         return f"No price {WAYS[pricing]}{there} is known of an instance that can run it."
@@ -59,17 +59,17 @@ def statement(analysis: Analysis) -> str:
 
 
 def dates(rows: Iterable[Price]) -> str:
-    """The days of prices, from the oldest to the newest."""
-    found = {row.price_date for row in rows}
-    known = sorted(found - {""})
+    """Return the days of prices, from the oldest to the newest."""
+    result = {row.price_date for row in rows}
+    known = sorted(result - {""})
     words = [known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}"] if known else []
-    return " and ".join([*words, *([UNDATED] if "" in found else [])])
+    return " and ".join([*words, *([UNDATED] if "" in result else [])])
 
 
 def _priced(analysis: Analysis) -> tuple[Price, ...]:
     """Everything with dollars whose price is told."""
-    told = analysis.generation
-    options = (*told.devices, *told.types, *told.widths) if told is not None else ()
+    generation = analysis.generation
+    options = (*generation.devices, *generation.types, *generation.widths) if generation is not None else ()
     others = analysis.alternatives
     plans = (*analysis.plans, *(plan for one in others for plan in one.plans))
     rows = (*analysis.costs, *(row for one in others for row in one.costs))

@@ -121,7 +121,7 @@ def run_name(analysis: Analysis) -> str:
 
 
 def _run(analysis: Analysis) -> Iterator[Block]:
-    """The answer for one run of the model: how sure, why, what would change it, the command that acts on it."""
+    """Yield the answer: how sure, why, what would change it, the command that acts on it."""
     part_of = run_name(analysis)
     first = WHOLE if part_of else ANSWER
     yield Headline(
@@ -132,11 +132,11 @@ def _run(analysis: Analysis) -> Iterator[Block]:
         detail=SCREEN if part_of else ANSWER,
     )
     yield from texts(verdict_words.errors(analysis), style="error", detail=ANSWER)
-    found = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
-    sure, elsewhere = " ".join(filter(None, found)), not part_of and ranking_words.is_elsewhere(analysis)
+    result = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
+    sure, elsewhere = " ".join(filter(None, result)), not part_of and ranking_words.is_elsewhere(analysis)
     yield from texts("" if elsewhere else sure, *model_facts.guesses(analysis), detail=first)
     if not part_of:
-        yield from items("Other choices", tuple(ranking_words.beside(analysis)), detail=first)
+        yield from items("Other choices", tuple(ranking_words.alternatives(analysis)), detail=first)
         yield from texts(ranking_words.details(analysis), sure if elsewhere else "", detail=first)
     about = ranking_words.about_first(analysis)
     yield from items(f"Why{about}", verdict_words.reasons(analysis), detail=first)
@@ -148,7 +148,7 @@ def _run(analysis: Analysis) -> Iterator[Block]:
 
 
 def _next(analysis: Analysis) -> Iterator[Block]:
-    """Yield what would gain most: by how much, where, and the command that does it."""
+    """Yield the changes with the largest gains: by how much, where, and the command."""
     yield from items("Do this next", tuple(_actions(analysis)), detail=ANSWER)
 
 
@@ -273,10 +273,10 @@ def bar(part: float | None, width: int = _BAR) -> str:
 
 
 def _findings(analysis: Analysis) -> Iterator[Block]:
-    found = (
+    result = (
         (f"{one.severity} {one.code}", f"{one.message}. Fix: {one.fix}") for one in shown_findings(analysis)
     )
-    yield from items("Findings", tuple(found))
+    yield from items("Findings", tuple(result))
 
 
 def _rests(analysis: Analysis) -> Iterator[Block]:

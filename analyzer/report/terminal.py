@@ -74,7 +74,7 @@ def print_document(document: Document, console: Console, detail: int = SCREEN) -
 
 
 def _continues(last: Block, block: Block) -> bool:
-    """Whether a block belongs to the one before, without an empty line between them."""
+    """Return whether a block belongs to the one before, without an empty line between them."""
     if isinstance(block, Text):
         return isinstance(last, Headline | Text | Table)
     return isinstance(block, Items | Command) and isinstance(last, Headline | Text | Items)
@@ -177,12 +177,12 @@ def _fitted(sheet: Table, width: int) -> Table:
     """Return a table whose rows have at most ``width`` letters."""
     rows = [list(map(_clean, row)) for row in sheet.rows]
     if sheet.beside:
-        beside = [
+        extra = [
             [f"{cell} ({_clean(more)})" if more else cell for cell, more in zip(row, smaller, strict=True)]
             for row, smaller in zip(rows, sheet.beside, strict=True)
         ]
-        whole = _needed(sheet, beside, range(len(sheet.head)))
-        rows = beside if whole <= width else rows
+        whole = _needed(sheet, extra, range(len(sheet.head)))
+        rows = extra if whole <= width else rows
     left = list(range(len(sheet.head)))
     for at in sorted((at for at, when in enumerate(sheet.drop) if when), key=lambda at: -sheet.drop[at]):
         if _needed(sheet, rows, left) <= width:

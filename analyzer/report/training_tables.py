@@ -123,14 +123,14 @@ def _costs(analysis: Analysis, step: TrainingResult) -> Table:
         )
         for cost in step.costs
     ]
-    told = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
+    note = f"An epoch is {count(step.dataset_size)} examples." if epoch else ""
     # The CPU's dollars may be of another machine than its times.
-    lead = " ".join(filter(None, (told, priced_on(analysis))))
+    lead = " ".join(filter(None, (note, priced_on(analysis))))
     return _table("What steps cost", head, rows, lead)
 
 
 def _long(value: float | None) -> str:
-    """A duration in minutes or hours where it takes that long."""
+    """Return a duration in minutes or hours where it takes that long."""
     # An epoch of hours in seconds is a number that nobody reads; below two minutes seconds are finer.
     if value is None or value < 120:
         return seconds(value)

@@ -83,7 +83,7 @@ class Trace:
         return tuple(result)
 
     def _shares(self, share: float, lanes: int, enough: int, seed: int) -> Iterator[Floats]:
-        """The requests of as many instances as are enough; all of them together have every request once."""
+        """Yield requests of as many instances as are enough; all of them together have every request once."""
         instance = np.random.default_rng(seed).random(len(self.arrivals_s)) / share
         for lane in range(min(lanes, enough, int(1 / share))):
             own = self.arrivals_s[(lane <= instance) & (instance < lane + 1)]
@@ -103,7 +103,7 @@ class Trace:
 
 
 def mean_rate_per_s(arrivals_s: Floats) -> float:
-    """Requests a second of a trace, whose first and last come at different times as ``read_trace`` has it."""
+    """Return the requests per second of a trace, whose first and last come at different times."""
     return (len(arrivals_s) - 1) / float(arrivals_s[-1] - arrivals_s[0])
 
 
@@ -177,7 +177,7 @@ def _number(text: str) -> float | None:
 
 
 def read_conversations(path: Path, *, where: str = "--arrivals") -> tuple[float, Conversations]:
-    """A trace's mean rate, and the tokens of each prompt and each answer from its second and third column.
+    """Return trace's mean rate and the tokens of each prompt and each answer from its second and third column.
 
     Raises:
         UsageError: As for ``read_trace``, or a row without both numbers of tokens.

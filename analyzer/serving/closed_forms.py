@@ -52,7 +52,7 @@ class SingleRequests:
         return float(_poisson(arrivals, mean) @ self.at_most[left])
 
     def percentile_s(self, percentile: float) -> float:
-        """The latency within which this share of requests is answered, in percent."""
+        """Return the latency within which this share of requests is answered, in percent."""
         share = percentile / 100
         low, high = self.service_s, self.service_s
         if self.share_within(low) >= share:

@@ -25,7 +25,7 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationServer:
-    """How long a server takes for its steps, and what it holds.
+    """A server's times of steps, and its room.
 
     Attributes:
         prefill: Tokens of a prompt and seconds until its first token, by rising tokens; lines between, and
@@ -43,7 +43,7 @@ class GenerationServer:
     max_delay_s: ClassVar[float] = 0.0
 
     def __post_init__(self) -> None:
-        """Checks what cannot be."""
+        """Check what cannot be."""
         if not self.prefill or not self.decode:
             raise UsageError("A server that generates needs times of prefill and of decode.")
         if not 1 <= self.max_batch <= self.decode[-1][0]:
@@ -72,13 +72,13 @@ class GenerationServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Conversations:
-    """What is asked: the tokens of each prompt and of each answer, ``[requests]``."""
+    """The requests: tokens of each prompt and of each answer, ``[requests]``."""
 
     prompts: Ints
     outputs: Ints
 
     def __post_init__(self) -> None:
-        """Checks that there is one, and that every one gives a token."""
+        """Check that there is one, and that every one gives a token."""
         if not len(self.prompts) or len(self.prompts) != len(self.outputs):
             raise UsageError("Every request needs a prompt and an output length.")
         if self.prompts.min() < 1 or self.outputs.min() < 1:
@@ -106,8 +106,8 @@ def highest_throughput_per_s(server: GenerationServer, conversations: Conversati
     longest = int((conversations.prompts + conversations.outputs).max())
     if longest > server.cache_tokens:
         return 0.0
-    kept = float((prompts + outputs).mean())
-    batch = min(server.max_batch, max(1, int(server.cache_tokens / kept)))
+    cached = float((prompts + outputs).mean())
+    batch = min(server.max_batch, max(1, int(server.cache_tokens / cached)))
     # A sequence is there for each of its steps: the long ones are there more often.
     context = float(((prompts + outputs / 2) * outputs).sum() / outputs.sum())
     fixed, each = server.decode_table()[:, batch]
@@ -142,21 +142,21 @@ def _loads(scenarios: Sequence[GenerationScenario], seed: int) -> list[QueueLoad
         for one, left_out in ((one, _left_out(one)) for one in scenarios)
         for lane in range(one.lanes)
     ]
-    asked = _Asked(
+    requests = _Requests(
         lanes,
         [one.server for one in scenarios],
         np.repeat(np.arange(len(scenarios)), [one.lanes for one in scenarios]),
     )
-    first_tokens, last_tokens, mean_batch = _serve(asked)
+    first_tokens, last_tokens, mean_batch = _serve(requests)
     result, row = [], 0
     for one in scenarios:
         rows = range(row, row + one.lanes)
         row += one.lanes
         counted = np.concatenate(
-            [np.arange(asked.first[at] + lanes[at].left_out, asked.last[at]) for at in rows]
+            [np.arange(requests.first[at] + lanes[at].left_out, requests.last[at]) for at in rows]
         )
-        ttft = first_tokens[counted] - asked.arrivals[counted]
-        steps = asked.outputs[counted] - 1
+        ttft = first_tokens[counted] - requests.arrivals[counted]
+        steps = requests.outputs[counted] - 1
         several = steps > 0
         tpot = (last_tokens[counted] - first_tokens[counted])[several] / steps[several]
         result.append(
@@ -195,22 +195,24 @@ def _left_out(scenario: GenerationScenario) -> int:
 
 def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) -> _Lane:
     rng = np.random.default_rng(seed)
-    asked, server = scenario.conversations, scenario.server
+    conversations, server = scenario.conversations, scenario.server
     number = left_out + scenario.requests
     # First of all that is drawn: two rates then see the same traffic, one faster than the other.
     arrivals = np.cumsum(rng.exponential(size=number)) / scenario.rate_per_s
-    which = rng.integers(0, len(asked.prompts), number)
-    prompts, outputs = asked.prompts[which], asked.outputs[which]
+    which = rng.integers(0, len(conversations.prompts), number)
+    prompts, outputs = conversations.prompts[which], conversations.outputs[which]
     # Those that run already: each is the longer there the more it writes, and somewhere in its output.
     # About as many as run at any time.
-    room = int(server.cache_tokens / float((asked.prompts + asked.outputs).mean()))
+    room = int(server.cache_tokens / float((conversations.prompts + conversations.outputs).mean()))
     number = min(server.max_batch, room, int(scenario.rate_per_s * _stay_s(scenario)))
-    running = rng.choice(len(asked.outputs), number, p=asked.outputs / asked.outputs.sum())
-    done = (rng.random(number) * asked.outputs[running]).astype(np.int64)
+    running = rng.choice(
+        len(conversations.outputs), number, p=conversations.outputs / conversations.outputs.sum()
+    )
+    done = (rng.random(number) * conversations.outputs[running]).astype(np.int64)
     return _Lane(
         arrivals=np.concatenate((np.zeros(number), arrivals)),
-        prompts=np.concatenate((asked.prompts[running] + done, prompts)),
-        outputs=np.concatenate((asked.outputs[running] - done, outputs)),
+        prompts=np.concatenate((conversations.prompts[running] + done, prompts)),
+        outputs=np.concatenate((conversations.outputs[running] - done, outputs)),
         prefill=np.concatenate((np.zeros(number), server.prefill_s(prompts.astype(np.float64)))),
         left_out=number + left_out,
     )
@@ -218,10 +220,13 @@ def _lane(scenario: GenerationScenario, seed: tuple[int, int], left_out: int) ->
 
 def _stay_s(scenario: GenerationScenario) -> float:
     """About how long a request is served: as many run as come in that time."""
-    server, asked = scenario.server, scenario.conversations
+    server, conversations = scenario.server, scenario.conversations
     table = server.decode_table()
-    context, steps = float((asked.prompts + asked.outputs / 2).mean()), float(asked.outputs.mean())
-    prefill = float(server.prefill_s(asked.prompts.astype(np.float64)).mean())
+    context, steps = (
+        float((conversations.prompts + conversations.outputs / 2).mean()),
+        float(conversations.outputs.mean()),
+    )
+    prefill = float(server.prefill_s(conversations.prompts.astype(np.float64)).mean())
     # Prompts of others stop a step: of the time that is left a step takes its own.
     left = max(1 - scenario.rate_per_s * prefill, 0.05)
     stay = 0.0
@@ -231,7 +236,7 @@ def _stay_s(scenario: GenerationScenario) -> float:
     return stay
 
 
-class _Asked:
+class _Requests:
     """All lanes' requests, one lane behind the other, and who serves them."""
 
     def __init__(self, lanes: Sequence[_Lane], servers: Sequence[GenerationServer], server: Ints) -> None:
@@ -251,39 +256,41 @@ class _Asked:
             self.decode[row, :, : one.max_batch + 1] = one.decode_table()
 
 
-def _serve(asked: _Asked) -> tuple[Floats, Floats, Floats]:
+def _serve(requests: _Requests) -> tuple[Floats, Floats, Floats]:
     """When each request had its first and its last token, and how many ran in each lane on average."""
-    number, lanes = len(asked.arrivals), len(asked.first)
+    number, lanes = len(requests.arrivals), len(requests.first)
     first, last = np.zeros(number), np.zeros(number)
     ran, over = np.zeros(lanes), np.zeros(lanes)
     lane = np.arange(lanes)
-    state = _Slots(lanes, int(asked.max_batch.max()))
-    head, now = asked.first.copy(), np.zeros(lanes)
+    state = _Slots(lanes, int(requests.max_batch.max()))
+    head, now = requests.first.copy(), np.zeros(lanes)
     while len(lane):
-        end = asked.last[lane]
+        end = requests.last[lane]
         some = head < end
         at = np.minimum(head, number - 1)
-        arrives = np.where(some, asked.arrivals[at], np.inf)
+        arrives = np.where(some, requests.arrivals[at], np.inf)
         idle = state.running == 0
         now = np.where(idle & some, np.maximum(now, arrives), now)
-        server = asked.server[lane]
-        room = (state.running < asked.max_batch[server]) & (state.kept + asked.kept[at] <= asked.cache[server])
+        server = requests.server[lane]
+        room = (state.running < requests.max_batch[server]) & (
+            state.kept + requests.kept[at] <= requests.cache[server]
+        )
         admits = some & room & (arrives <= now)
         rows = np.flatnonzero(admits)
         if len(rows):
             request = at[rows]
             before = now[rows]
-            now[rows] += asked.prefill[request]
+            now[rows] += requests.prefill[request]
             first[request] = now[rows]
             ran[lane[rows]] += state.running[rows] * (now[rows] - before)
-            alone = asked.outputs[request] == 1
+            alone = requests.outputs[request] == 1
             last[request[alone]] = now[rows[alone]]
-            state.admit(rows[~alone], request[~alone], asked)
+            state.admit(rows[~alone], request[~alone], requests)
             head[rows] += 1
         rows = np.flatnonzero(~admits & ~idle)
         if len(rows):
             batch = state.running[rows]
-            fixed, each = asked.decode[server[rows], 0, batch], asked.decode[server[rows], 1, batch]
+            fixed, each = requests.decode[server[rows], 0, batch], requests.decode[server[rows], 1, batch]
             context = state.context[rows] / batch
             # Steps grow with the cache: so many of them last until the next request comes.
             soon = room[rows] & np.isfinite(arrives[rows])
@@ -295,7 +302,7 @@ def _serve(asked: _Asked) -> tuple[Floats, Floats, Floats]:
             took = steps * (fixed + each * context) + each * steps * (steps - 1) / 2
             now[rows] += took
             ran[lane[rows]] += batch * took
-            which, request = state.advance(rows, steps, asked)
+            which, request = state.advance(rows, steps, requests)
             last[request] = now[which]
         left = (head < end) | (state.running > 0)
         # Dropping those that are done copies all others.
@@ -321,18 +328,18 @@ class _Slots:
         self.context = np.zeros(lanes)  # cached tokens of all that run
         self.kept = np.zeros(lanes, dtype=np.int64)  # tokens that the cache keeps room for
 
-    def admit(self, rows: Ints, request: Ints, asked: _Asked) -> None:
+    def admit(self, rows: Ints, request: Ints, requests: _Requests) -> None:
         slot = (self.finish[rows] == _NEVER).argmax(axis=1)
-        finish = self.steps[rows] + asked.outputs[request] - 1
+        finish = self.steps[rows] + requests.outputs[request] - 1
         self.finish[rows, slot] = finish
         self.next_finish[rows] = np.minimum(self.next_finish[rows], finish)
         self.owner[rows, slot] = request
         self.running[rows] += 1
-        self.context[rows] += asked.prompts[request] + 1
-        self.kept[rows] += asked.kept[request]
+        self.context[rows] += requests.prompts[request] + 1
+        self.kept[rows] += requests.kept[request]
 
-    def advance(self, rows: Ints, steps: Ints, asked: _Asked) -> tuple[Ints, Ints]:
-        """Makes so many tokens of every sequence; returns the lane and the request of each that is done."""
+    def advance(self, rows: Ints, steps: Ints, requests: _Requests) -> tuple[Ints, Ints]:
+        """Make so many tokens of every sequence; returns the lane and the request of each that is done."""
         self.steps[rows] += steps
         self.context[rows] += steps * self.running[rows]
         rows = rows[self.steps[rows] == self.next_finish[rows]]
@@ -342,8 +349,8 @@ class _Slots:
         self.finish[done, slot] = _NEVER
         self.next_finish[rows] = self.finish[rows].min(axis=1)
         np.subtract.at(self.running, done, 1)
-        np.subtract.at(self.context, done, asked.kept[request])
-        np.subtract.at(self.kept, done, asked.kept[request])
+        np.subtract.at(self.context, done, requests.kept[request])
+        np.subtract.at(self.kept, done, requests.kept[request])
         return done, request
 
     def only(self, left: np.typing.NDArray[np.bool_]) -> _Slots:

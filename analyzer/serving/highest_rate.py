@@ -36,7 +36,7 @@ _NEAR = 1.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effort:
-    """How closely a rate is looked at: requests that are served, in at most so many lanes."""
+    """The effort of one look at a rate: requests that are served, in at most so many lanes."""
 
     requests: int
     lanes: int
@@ -54,7 +54,7 @@ def highest_rate(
     max_batch: int | None = None,
     max_delay_s: float = 0.0,
 ) -> float:
-    """The highest rate of Poisson arrivals at which a percentile of the latency keeps a limit.
+    """Return the highest rate of Poisson arrivals at which a percentile of the latency keeps a limit.
 
     Args:
         curve: Seconds of a batch.
@@ -151,7 +151,7 @@ def _scenario(queue: Queue, share: float, arrivals: Arrivals, effort: Effort) ->
 
 
 def share_within(served: Sequence[Served], limit_s: float, percentile: float | None) -> float:
-    """The largest share that keeps the limit, between those that were looked at; 0 where none does."""
+    """Return the largest share that keeps the limit, between those that were looked at; 0 where none does."""
     capacity_per_s = served[0].scenario.queue.capacity_per_s
     shares = [one.scenario.rate_per_s / capacity_per_s for one in served]
     latencies_s = [one.latency_s(percentile) for one in served]

@@ -116,7 +116,7 @@ class PackedMachine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packing:
-    """Who shares what.
+    """A packing of demands on machines.
 
     Attributes:
         usd_per_hour: Of all machines.
@@ -494,10 +494,10 @@ def _rented(
         able = groups[position].kinds
         costs = np.array([kinds[kind].usd_per_hour for kind in able])
         devices_of = np.array([[kinds[kind].devices for kind in able]])
-        found, _ = _least(
+        result, _ = _least(
             costs, devices_of, np.array([float(needed)]), whole=len(able), nodes=_MOST_RENTING_NODES
         )
-        counts |= {kind: round(count) for kind, count in zip(able, found, strict=True) if round(count)}
+        counts |= {kind: round(count) for kind, count in zip(able, result, strict=True) if round(count)}
     return math.fsum(kinds[kind].usd_per_hour * count for kind, count in counts.items()), counts
 
 

@@ -64,7 +64,7 @@ def usual_batch(queue: Queue, rate: float) -> float:
 
 
 def warm_up(queue: Queue, rate: float) -> int:
-    """Requests that a lane leaves out before it counts."""
+    """Return the requests that a lane leaves out before it counts."""
     free = max(1 - rate / queue.capacity, 0.0)
     rounds = min(_WARM_UP_ROUNDS + 1 / max(free, 1e-9), _MOST_WARM_UP_ROUNDS)
     batch = usual_batch(queue, rate)
@@ -74,7 +74,7 @@ def warm_up(queue: Queue, rate: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Draws:
-    """What chance gives a lane, whatever its rate: two rates see the same traffic, one faster than the other.
+    """Random draws of a lane, whatever its rate: two rates see the same traffic, one faster.
 
     Attributes:
         arrivals: At one request a unit of time, ``[requests]``.
@@ -130,7 +130,7 @@ def streams(
     # Where smaller batches are served faster than full ones, the fluid server is slower than the queue.
     sizes = np.arange(1, queue.max_batch + 1)
     is_fluid = bool((sizes / queue.times[1:]).max() <= _EFFICIENT * queue.max_batch / queue.times[-1])
-    told = is_fluid and lanes >= _LEAST_LANES and rate >= _LEAST_LOAD * queue.capacity
+    weighted = is_fluid and lanes >= _LEAST_LANES and rate >= _LEAST_LOAD * queue.capacity
     result = []
     for lane in range(lanes):
         drawn = _draws(seed, lane, math.ceil(math.log2(number)))
@@ -140,7 +140,7 @@ def streams(
         busy = turns < share_busy * queue.servers - drawn.idle
         waiting = int(backlog + (drawn.since * (batch - 1) if busy.all() else 0.0))
         fluid_wait: Floats | None = None
-        if told:
+        if weighted:
             # What the fluid server has before it when a request comes: Lindley's recursion in one sweep.
             between = 1 / queue.capacity
             served = np.arange(number) * between
@@ -159,7 +159,7 @@ def streams(
 
 
 def weights(queue: Queue, rate: float, waits: Sequence[Floats]) -> Floats:
-    """What each lane counts for, near one: what was seen of the fluid server is then what is expected.
+    """Return each lane's weight, near one: it makes the fluid server's load the expected one.
 
     ``waits`` are those of each lane's requests for that server. It is the regression estimator of surveys
     written as weights, so that percentiles profit as means do.

@@ -73,7 +73,7 @@ class Server(Generic[CopyTimes]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizing:
-    """How one kind of instance meets a need.
+    """The number of instances of a kind, and their load.
 
     Attributes:
         max_batch, max_delay_s: The batching with the highest rate.
@@ -112,7 +112,7 @@ class ServiceCurve:
     points: tuple[tuple[int, float], ...]
 
     def __post_init__(self) -> None:
-        """Checks the points."""
+        """Check the points."""
         points = tuple((batch, float(time_s)) for batch, time_s in self.points)
         if not points:
             raise UsageError("A service curve needs a point.", hint="Give (batch, seconds).")
@@ -192,7 +192,7 @@ MOST_SERVERS_OF_BATCHES = 64
 def make_queue(
     curve: ServiceCurve, *, servers: int = 1, max_batch: int | None = None, max_delay_s: float = 0.0
 ) -> Queue:
-    """Checks what a user gave; the arguments are those of ``simulate``.
+    """Check what a user gave; the arguments are those of ``simulate``.
 
     Raises:
         UsageError: A value that cannot be right.

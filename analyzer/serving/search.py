@@ -74,16 +74,16 @@ def sizings(servers: Sequence[Server[Any]], demand: Demand | GenerationDemand) -
         discipline, copies = _Sequences(demand), [server.copies for server in every]
         searched = tuple(replace(server, copies=1) for server in every)
     by_server = _searched(tuple(dict.fromkeys(searched)), discipline)
-    found = [by_server[server] for server in searched]
-    confirmed = _confirmed(found, copies, discipline)
+    result = [by_server[server] for server in searched]
+    confirmed = _confirmed(result, copies, discipline)
     return {
         server: _sizing(one, number, discipline, *agreed)
-        for server, one, number, agreed in zip(every, found, copies, confirmed, strict=True)
+        for server, one, number, agreed in zip(every, result, copies, confirmed, strict=True)
     }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Found:
+class _Sized:
     """A way to batch with its highest rate, those at the ends of its times, and all that was tried."""
 
     way: Any
@@ -94,7 +94,7 @@ class _Found:
     tried: _Tried
 
 
-def _searched(servers: Sequence[Server[Any]], discipline: _Batches | _Sequences) -> dict[Server[Any], _Found]:
+def _searched(servers: Sequence[Server[Any]], discipline: _Batches | _Sequences) -> dict[Server[Any], _Sized]:
     ways: list[list[Any]] = [[*discipline.ways(server)] for server in servers]
     looks: Iterator[_Looks] = iter(discipline.briefly([way for of_one in ways for way in of_one]))
     tried = [[(way, next(looks)) for way in of_one] for of_one in ways]
@@ -106,7 +106,7 @@ def _searched(servers: Sequence[Server[Any]], discipline: _Batches | _Sequences)
         for ends in ([one.slow for one in servers], [one.quick for one in servers])
     )
     return {
-        server: _Found(
+        server: _Sized(
             way=way, rate_per_s=rate, low_rate_per_s=slow, high_rate_per_s=quick, loads=loads, tried=of_one
         )
         for server, of_one, (way, rate, loads), slow, quick in zip(
@@ -116,14 +116,14 @@ def _searched(servers: Sequence[Server[Any]], discipline: _Batches | _Sequences)
 
 
 def _confirmed(
-    found: Sequence[_Found], copies: Sequence[int], discipline: _Batches | _Sequences
+    candidates: Sequence[_Sized], copies: Sequence[int], discipline: _Batches | _Sequences
 ) -> list[tuple[float, int | None, QueueLoad | None]]:
     """Return highest rates, counts and loads that agree: so many instances were seen to keep the limits.
 
     A highest rate is a per cent or two off. Where the load that follows from it is above a limit, the rate is
     taken to be lower. That does not help where the load is light, and requests wait for their batch to fill.
     """
-    demand, rates = discipline.demand, [one.rate_per_s for one in found]
+    demand, rates = discipline.demand, [one.rate_per_s for one in candidates]
     counts = [demand.count(rate * number) for rate, number in zip(rates, copies, strict=True)]
 
     def at_counts(numbers: Sequence[int]) -> list[QueueLoad | None]:
@@ -131,9 +131,9 @@ def _confirmed(
             None if (count := counts[number]) is None else demand.rate_per_s / (count * copies[number])
             for number in numbers
         ]
-        return discipline.at_rates([found[number].way for number in numbers], shared)
+        return discipline.at_rates([candidates[number].way for number in numbers], shared)
 
-    loads = at_counts(range(len(found)))
+    loads = at_counts(range(len(candidates)))
     for less in discipline.less:
         over = []
         for number, load in enumerate(loads):
@@ -150,7 +150,7 @@ def _confirmed(
 
 
 def _sizing(
-    found: _Found,
+    sized: _Sized,
     copies: int,
     discipline: _Batches | _Sequences,
     rate_per_s: float,
@@ -163,21 +163,21 @@ def _sizing(
         return replace(load, rate_per_s=load.rate_per_s * copies)
 
     limit_s = discipline.demand.limit_s
-    rows = [(limit_s, rate_per_s, found.way)]
+    rows = [(limit_s, rate_per_s, sized.way)]
     for times in discipline.times_the_limit:
-        (way, _), rate = discipline.best(found.tried, times * limit_s)
+        (way, _), rate = discipline.best(sized.tried, times * limit_s)
         # A looser limit is kept by all that keeps the demand's own.
         rows.append((times * limit_s, (max if times > 1 else min)(rate, rate_per_s), way))
     return Sizing(
-        max_batch=found.way.max_batch,
-        max_delay_s=found.way.max_delay_s,
+        max_batch=sized.way.max_batch,
+        max_delay_s=sized.way.max_delay_s,
         highest_rate_per_s=rate_per_s * copies,
         # What was simulated briefly may come out on the other side of what was simulated closely.
-        low_rate_per_s=min(found.low_rate_per_s, rate_per_s) * copies,
-        high_rate_per_s=max(found.high_rate_per_s, rate_per_s) * copies,
+        low_rate_per_s=min(sized.low_rate_per_s, rate_per_s) * copies,
+        high_rate_per_s=max(sized.high_rate_per_s, rate_per_s) * copies,
         count=count,
         load=load and of_all(load),
-        loads=tuple(of_all(load) for load in found.loads if not load.saturated),
+        loads=tuple(of_all(load) for load in sized.loads if not load.saturated),
         within=tuple(
             LimitPoint(
                 limit_s=limit, rate_per_s=rate * copies, max_batch=way.max_batch, max_delay_s=way.max_delay_s
@@ -266,10 +266,10 @@ class _Batches:
         if demand.max_delay_s is None:
             self._delay(ways, [server.times for server in servers])
         queues, looked = zip(*ways, strict=True)
-        found = highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, _CLOSE, looked)
+        result = highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, _CLOSE, looked)
         return [
             (queue, rate_per_s, [served.load() for served in seen])
-            for queue, (rate_per_s, seen) in zip(queues, found, strict=True)
+            for queue, (rate_per_s, seen) in zip(queues, result, strict=True)
         ]
 
     def _delay(self, ways: list[tuple[Queue, _Looks]], curves: Sequence[ServiceCurve]) -> None:

@@ -55,7 +55,7 @@ class FormedBatches:
 
 
 def form_batches(lanes: Lanes) -> FormedBatches:
-    """Serves every request."""
+    """Serve every request."""
     if lanes.max_batch.max() == 1:
         return _singly(lanes)
     formed: list[tuple[Ints, Ints, Floats, Floats]] = []
@@ -192,7 +192,7 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Served:
-    """What came of a scenario; without a request where it is saturated.
+    """The results of a scenario; without a request where it is saturated.
 
     Attributes:
         scenario: What was asked.
@@ -216,7 +216,7 @@ class Served:
         return replace(self, scenario=scenario, latencies_s=latencies_s, mean_s=self.mean_s * times)
 
     def latency_s(self, percentile: float | None) -> float:
-        """A percentile of the latency; with None its mean. Infinite where the queue grows without end."""
+        """Return percentile of the latency; with None its mean. Infinite where the queue grows without end."""
         if percentile is None or not len(self.latencies_s):
             return self.mean_s
         # Sums of weights end a rounding below 1.
@@ -229,7 +229,7 @@ class Served:
         return 1.0 - (float(self.shares[at - 1]) if at else 0.0)
 
     def load(self) -> QueueLoad:
-        """The same as a plain value."""
+        """Return the same as a plain value."""
         if not len(self.latencies_s):
             return QueueLoad(rate_per_s=self.scenario.rate_per_s, utilisation=1.0, saturated=True)
         return QueueLoad(
@@ -249,8 +249,8 @@ def simulated(scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Served]:
     served: dict[Hashable, Served] = {}
     for singly in (True, False):
         alike = {form: one for form, one in distinct.items() if (one.queue.max_batch == 1) is singly}
-        found = (served for some in _portions([*alike.values()]) for served in _simulated(some, seed))
-        served |= zip(alike, found, strict=True)
+        result = (served for some in _portions([*alike.values()]) for served in _simulated(some, seed))
+        served |= zip(alike, result, strict=True)
     return [served[form].of(one) for form, one in zip(forms, scenarios, strict=True)]
 
 

@@ -17,7 +17,7 @@ from analyzer.devices import catalogue
 from analyzer.errors import AnalyzerError, DeviceError, UsageError
 from analyzer.figures import QueueLoad
 from analyzer.pipeline.capacity.inference import InferenceService
-from analyzer.pipeline.capacity.sizing import gpus_asked
+from analyzer.pipeline.capacity.sizing import requested_gpus
 from analyzer.pipeline.capacity.traffic import make_question
 from analyzer.record import from_dict, to_dict, to_json
 from analyzer.record.analysis import Analysis
@@ -244,8 +244,8 @@ def test_named_gpus_stand_beside_the_cpus_and_none_leaves_those_alone(tiny_model
 
 def test_all_gpus_are_those_of_the_catalogue_whether_they_are_rented_or_not() -> None:
     instances = catalogue.instances()
-    assert gpus_asked(instances, None, ["all"]) == tuple(catalogue.gpus())
-    assert {gpu.slug for gpu in gpus_asked(instances, None, None)} < {gpu.slug for gpu in catalogue.gpus()}
+    assert requested_gpus(instances, None, ["all"]) == tuple(catalogue.gpus())
+    assert {gpu.slug for gpu in requested_gpus(instances, None, None)} < {gpu.slug for gpu in catalogue.gpus()}
 
 
 def test_a_gpu_that_nobody_rents_out_is_an_option_without_dollars_behind_those_with(

@@ -276,7 +276,7 @@ def test_next_to_the_answer_stand_what_is_as_good_the_fastest_the_cheapest_and_t
     first = candidate("Imaginary GPU 7", 0.0051, usd_per_million=0.3)
     second = candidate("Imaginary GPU 8", 0.0052, usd_per_million=0.4, why_not=as_good)
     told = analysis(first, second, candidate("Imaginary GPU 9", 0.0053, why_not=as_good))
-    assert dict(words.beside(told)) == {
+    assert dict(words.alternatives(told)) == {
         "As good within the error": "Imaginary GPU 8 and Imaginary GPU 9.",
         "Fastest": "Imaginary GPU 9000: 5.00 ms (5.00 to 5.00 ms), $0.200 per million on cloud g9; "
         "4.0x (3.0x to 5.0x) the time.",
@@ -286,7 +286,7 @@ def test_next_to_the_answer_stand_what_is_as_good_the_fastest_the_cheapest_and_t
     }
     # The fastest and the cheapest are the answer: nothing else is said of them.
     cheap = candidate("Imaginary GPU 7", 0.004, usd_per_million=0.01)
-    assert [label for label, _ in words.beside(analysis(cheap))] == ["On the CPU"]
+    assert [label for label, _ in words.alternatives(analysis(cheap))] == ["On the CPU"]
 
 
 def test_one_gpu_at_one_batch_is_led_by_the_verdicts_sentence() -> None:
@@ -318,7 +318,7 @@ def test_the_cpu_stands_below_the_answer_where_nothing_was_rented() -> None:
     """No CPU instance is on the price list: the one machine is all there is to compare with."""
     base = alone()
     told = replace(base, ranking=tuple(one for one in base.ranking if one.named))
-    assert dict(words.beside(told)) == {
+    assert dict(words.alternatives(told)) == {
         "On the CPU": "Imaginary CPU 12: 80.0 ms (80.0 to 80.0 ms); 4.0x (3.0x to 5.0x) the time."
     }
 

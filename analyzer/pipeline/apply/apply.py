@@ -64,7 +64,7 @@ def apply_plan(
     *,
     force: bool,
 ) -> Applied:
-    """Writes a folder that runs the plan; see ``analyzer.api.apply_plan``."""
+    """Write a folder that runs the plan; see ``analyzer.api.apply_plan``."""
     request = make_request(given, Path(output), force=force)
     # None is left out: of a record that is what was asked then, of a model the default.
     of_model = {
@@ -108,18 +108,18 @@ def _opsets(
     analyse: Analyse,
     progress: Progress,
 ) -> tuple[tuple[OpsetCost, ...], tuple[ReleasePlacement, ...]]:
-    """What the model costs at each opset, the fastest first; and what each release makes of it there.
+    """Return the model's cost at each opset, the fastest first, and its placement by each release.
 
     Raises:
         ModelError: It cannot be had in any of them.
     """
 
     def at(opset: int) -> Analysis:
-        def told(stage: str, share: float | None) -> None:
+        def report_stage(stage: str, share: float | None) -> None:
             progress(f"opset {opset}: {stage}", share)
 
-        asked = {**given, "opset": opset, "run": False}
-        analysis, basis = analyse(model, inputs, asked, told)
+        given_options = {**given, "opset": opset, "run": False}
+        analysis, basis = analyse(model, inputs, given_options, report_stage)
         graphs[opset] = basis.prepared.graph
         return analysis
 
@@ -148,7 +148,7 @@ def applied(
     fixed: FixedModel | None = None,
     notes: tuple[str, ...] = (),
 ) -> Applied:
-    """Writes the folder of an analysis's plan.
+    """Write the folder of an analysis's plan.
 
     ``opsets`` and ``by_release`` are costs and placements at other opsets, where one was chosen.
     """
@@ -157,9 +157,9 @@ def applied(
     options, batch = basis.predictor.options, analysis.model.batch
     if options.precision is not None and options.precision != analysis.model.precision:
         raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
-    asked = basis.predictor.decision_input(basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0))
-    plan = _plan_of(request, analysis, pinned=bool(asked.pins))
-    _foresee(loaded, asked.graph)
+    question = basis.predictor.decision_input(basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0))
+    plan = _plan_of(request, analysis, pinned=bool(question.pins))
+    _foresee(loaded, question.graph)
     with folder_to_be(request.folder) as aside:
         progress("writing the model", None)
         # Without the user's own model, whose weights would stay in memory beside those of the sessions.
@@ -167,15 +167,15 @@ def applied(
         feeds = aside / FEEDS
         given = runnable if fixed is None else fixed.original
         save_tensors(feeds, given.feeds, types=given.feed_types)
-        told = _told(asked, plan, runnable, progress)
-        threads, tensors = options.threads or 0, asked.graph.tensors
+        session = _session(question, plan, runnable, progress)
+        threads, tensors = options.threads or 0, question.graph.tensors
         # What the next run reads where this one wrote it; both must have one shape.
         state = {
             past: present
-            for past, present in asked.graph.carried.items()
+            for past, present in question.graph.carried.items()
             if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
         }
-        annotated = frozenset(asked.graph.nodes[index].name for index in told.annotated)
+        annotated = frozenset(question.graph.nodes[index].name for index in session.annotated)
         if annotated:
             import onnx
 
@@ -189,14 +189,14 @@ def applied(
             runnable.model_path.write_bytes(proto.SerializeToString())
         side = SessionSide(
             model=runnable.model_path,
-            provider="cuda" if told.uses_gpu else "cpu",
+            provider="cuda" if session.uses_gpu else "cpu",
             entries=SETTINGS if annotated else {},
-            cuda={"use_tf32": "0"} if options.precision == "fp32" and told.uses_gpu else {},
+            cuda={"use_tf32": "0"} if options.precision == "fp32" and session.uses_gpu else {},
             # Those of another CPU would only get in each other's way here.
-            threads=threads if asked.cpu_is_this_machine else 0,
+            threads=threads if question.cpu_is_this_machine else 0,
         )
-        cpu = "this CPU" if asked.cpu_is_this_machine else asked.cpu.name
-        gpu = asked.gpu if told.uses_gpu else None
+        cpu = "this CPU" if question.cpu_is_this_machine else question.cpu.name
+        gpu = question.gpu if session.uses_gpu else None
         result = Applied(
             folder=request.folder,
             plan=plan,
@@ -205,21 +205,21 @@ def applied(
             opset=analysis.model.opset,
             precision=analysis.model.precision,
             where=cpu if gpu is None else f"{gpu.name} beside {cpu}",
-            cpu=asked.cpu.slug,
+            cpu=question.cpu.slug,
             gpu=None if gpu is None else gpu.slug,
-            nodes=told.nodes,
-            copies=len(told.placement.copies) if told.uses_gpu else 0,
+            nodes=session.nodes,
+            copies=len(session.placement.copies) if session.uses_gpu else 0,
             annotated=len(annotated),
-            **told.plan.latency.keys("latency_s"),
-            onnxruntime=registry(release_of(asked)).version,
+            **session.plan.latency.keys("latency_s"),
+            onnxruntime=registry(release_of(question)).version,
             releases=by_release,
             state=state,
             bits={name: DTYPES[kind].onnx for name, kind in given.feed_types.items()},
-            notes=(*notes, *_notes(plan, told), *_growing(asked.graph, state)),
+            notes=(*notes, *_notes(plan, session), *_growing(question.graph, state)),
             fixes=() if fixed is None else fixed.fixes,
             opsets=opsets,
         )
-        result = verified(result, side, feeds, asked, fixed, progress, run=options.run)
+        result = verified(result, side, feeds, question, fixed, progress, run=options.run)
         if fixed is not None:
             (aside / ORIGINAL_RECORD).write_text(to_json(fixed.before), encoding="utf-8")
             fixed.release()
@@ -259,7 +259,7 @@ def _foresee(loaded: Loaded, graph: Graph) -> None:
 
 
 def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis, *, threads: int) -> None:
-    """The files beside the model; ``threads`` are those that the plan was made for, 0 for the default."""
+    """Write the files next to the model; ``threads`` are those of the plan, 0 for the default."""
     on_gpu = side.provider == "cuda"
     write_json(
         folder / SESSION,
@@ -278,7 +278,7 @@ def _write(folder: Path, result: Applied, side: SessionSide, analysis: Analysis,
 
 
 def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> PlanName:
-    """The plan that is applied: the one that was named, a pinned one, else the verdict's.
+    """Return the plan that is applied: the one that was named, a pinned one, else the verdict's.
 
     Raises:
         UsageError: There is no such plan.
@@ -311,8 +311,8 @@ def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> Plan
     return plan
 
 
-def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Progress) -> ToldSession:
-    """The session that the plan becomes.
+def _session(question: DecisionInput, plan: PlanName, runnable: Runnable, progress: Progress) -> ToldSession:
+    """Return the session that the plan becomes.
 
     Raises:
         MeasurementError: There is no splitting a graph of which the CPU's provider makes no session.
@@ -320,9 +320,9 @@ def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Pr
     """
     progress("asking ONNX Runtime what it makes of the graph", None)
     if plan == "cpu":
-        return _on_cpu(asked, runnable)
+        return _on_cpu(question, runnable)
     try:
-        made = LevelOne.of(asked.graph, level_one(runnable.model_path))
+        made = LevelOne.of(question.graph, level_one(runnable.model_path))
     except MeasurementError as error:
         if plan == "hybrid":
             raise MeasurementError(
@@ -331,31 +331,31 @@ def _told(asked: DecisionInput, plan: PlanName, runnable: Runnable, progress: Pr
             ) from error
         made = None
     if plan == "hybrid" and made is not None:
-        session = hybrid_session(asked, made)
+        session = hybrid_session(question, made)
     else:
-        gpu = plan_all(replace(asked, pins=())).gpu
+        gpu = plan_all(replace(question, pins=())).gpu
         assert gpu is not None
-        assert asked.placement is not None
-        session = ToldSession(plan=gpu, placement=asked.placement)
+        assert question.placement is not None
+        session = ToldSession(plan=gpu, placement=question.placement)
     if not any(node.provider == "cuda" for node in session.placement.nodes):
-        return _on_cpu(asked, runnable)
+        return _on_cpu(question, runnable)
     if made is not None:
         nodes = made.nodes(session.placement)
     else:  # under the names of the model, where ONNX Runtime does not say what it makes of them
-        pairs = zip(asked.graph.nodes, session.placement.nodes, strict=True)
+        pairs = zip(question.graph.nodes, session.placement.nodes, strict=True)
         nodes = {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
     return replace(session, nodes={name: _NAMES[provider] for name, provider in nodes.items()})
 
 
-def _on_cpu(asked: DecisionInput, runnable: Runnable) -> ToldSession:
+def _on_cpu(question: DecisionInput, runnable: Runnable) -> ToldSession:
     """Return the session of the CPU alone, which can be asked here."""
-    plan = plan_all(replace(asked, gpu=None, pins=())).cpu
+    plan = plan_all(replace(question, gpu=None, pins=())).cpu
     nodes = recorded_nodes(SessionSide(model=runnable.model_path))
     return ToldSession(plan=plan, placement=Placement(nodes=()), nodes=nodes)
 
 
 def _growing(graph: Graph, state: Mapping[str, str]) -> Iterator[str]:
-    """A word on what is carried from run to run in another shape each time."""
+    """Yield a word on what is carried from run to run in another shape each time."""
     tensors = graph.tensors
     left = [
         (tensors[past], tensors[present])

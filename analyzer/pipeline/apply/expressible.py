@@ -37,17 +37,17 @@ class ToldSession:
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether CUDA's provider takes part."""
+        """Return whether CUDA's provider takes part."""
         return any(node.provider == "cuda" for node in self.placement.nodes)
 
 
 def release_of(question: DecisionInput) -> str:
-    """The release of ONNX Runtime that a question is about; empty for the newest that is known."""
+    """Return the release of ONNX Runtime that a question is about; empty for the newest that is known."""
     return question.placement.release if question.placement is not None else ""
 
 
 def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
-    """The best split that annotations express.
+    """Return the best split that annotations express.
 
     Raises:
         UsageError: A pin cannot be kept.
@@ -61,12 +61,12 @@ def hybrid_session(question: DecisionInput, level_one: LevelOne) -> ToldSession:
             "There is no split between the CPU and this GPU: nothing of the model can run there.",
             hint="Choose another --gpu, or --plan cpu.",
         )
-    told = min(
+    best = min(
         _sessions(bound, plans, plans.problem, plans.cut.on_gpu),
         key=lambda session: (not session.plan.fits, objective_value(question, session.plan)),
     )
-    _check_pins(question, told)
-    return replace(told, best=free.hybrid)
+    _check_pins(question, best)
+    return replace(best, best=free.hybrid)
 
 
 def _sessions(
@@ -93,10 +93,10 @@ def _sessions(
         yield ToldSession(plan=plan, placement=placement, annotated=annotated)
 
 
-def _check_pins(question: DecisionInput, told: ToldSession) -> None:
+def _check_pins(question: DecisionInput, session: ToldSession) -> None:
     """Refuses a pin that the session would not keep: shape arithmetic goes to the CPU whatever it is told."""
     for index, pin in pins_by_operator(question.graph, question.pins).items():
-        placed = told.placement.nodes[index]
+        placed = session.placement.nodes[index]
         if placed.why != "folded" and placed.provider != ("cuda" if pin.device == "gpu" else "cpu"):
             node = question.graph.nodes[index]
             why = placed.detail or "ONNX Runtime places it elsewhere"

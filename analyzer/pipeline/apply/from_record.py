@@ -30,7 +30,7 @@ _ANALYSED = ("arg", "onnxruntime", "state", "threads", "runs", "time_budget")
 
 
 def is_record(model: object) -> bool:
-    """Whether MODEL is a saved record or one in memory.
+    """Return whether MODEL is a saved record or one in memory.
 
     Raises:
         UsageError: It is a configuration, which has no weights.
@@ -45,7 +45,7 @@ def is_record(model: object) -> bool:
 
 
 def analysed_record(model: Any, given: Mapping[str, Any], progress: Progress) -> tuple[Analysis, AnalysisBasis]:
-    """The record, decided anew where other devices or pins are given, and its model.
+    """Return the record, decided anew where other devices or pins are given, and its model.
 
     ``given`` are keywords of ``analyze()``.
 
@@ -98,13 +98,13 @@ def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) 
             f"The record's model {named} is not here.",
             hint="Work in the root of its repository, or in the folder of the first run.",
         ) from error
-    asked = analysis.invocation.options if analysis.invocation is not None else {}
+    stored = analysis.invocation.options if analysis.invocation is not None else {}
     loading = {name: value for name, value in given.items() if name in _LOADING}
     options = make_options(
         **{
-            "input": asked.get("input", ()),
-            "arg": asked.get("arg", ()),
-            "script_arg": asked.get("script-arg", ()),
+            "input": stored.get("input", ()),
+            "arg": stored.get("arg", ()),
+            "script_arg": stored.get("script-arg", ()),
             **loading,
         }
     )

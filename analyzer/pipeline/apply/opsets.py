@@ -21,7 +21,7 @@ _NO_KERNEL = ("no-kernel-for-opset", "no-cuda-kernel", "no-kernel-for-type", "ca
 
 @dataclass(frozen=True, kw_only=True)
 class OpsetCost(Latency):
-    """What a model costs at one opset.
+    """The cost of a model at one opset.
 
     Attributes:
         opset: It.
@@ -40,7 +40,7 @@ class OpsetCost(Latency):
 
 
 def fastest(costs: Sequence[OpsetCost]) -> OpsetCost | None:
-    """The opset of least latency; of equals the usual one, else the oldest."""
+    """Return the opset of least latency; of equals the usual one, else the oldest."""
     had = [cost for cost in costs if cost.latency is not None]
     # Predictions repeat to the last digit: what differs by less is another order of the same sum.
     return min(

@@ -25,7 +25,7 @@ ORIGINAL_RECORD = "original.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyRequest:
-    """What is applied, and where it is written.
+    """The plan to apply, and its destination.
 
     Attributes:
         plan: None for the verdict's.
@@ -47,12 +47,12 @@ class ApplyRequest:
 
     @property
     def changes_model(self) -> bool:
-        """Whether the model is rewritten before its plan is applied."""
+        """Return whether the model is rewritten before its plan is applied."""
         return bool(self.fixes or self.form)
 
 
 def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False) -> ApplyRequest:
-    """Checks what was given.
+    """Check what was given.
 
     ``given`` are keywords of ``apply_plan()``.
 

@@ -30,7 +30,7 @@ from analyzer.units import seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was checked: true, false, or None with a reason.
+    """The results of checks: true, false, or None with a reason.
 
     Attributes:
         placement: Whether the session's own record has every node where the plan has it, and as many copies.
@@ -132,7 +132,7 @@ _WORDS = {True: "verified", False: "NOT as planned", None: "not verified"}
 
 
 def summary(applied: Applied) -> Iterator[str]:
-    """The lines, without the folder's name."""
+    """Yield the lines, without the folder's name."""
     devices = Counter(applied.nodes.values())
     where = ", ".join(
         f"{count:,} on the {'GPU' if device == 'CUDA' else device}" for device, count in sorted(devices.items())
@@ -178,7 +178,7 @@ def summary(applied: Applied) -> Iterator[str]:
 
 
 def _closeness(fix: AppliedFix) -> str:
-    """How near the outputs are to the original's."""
+    """Return how near the outputs are to the original's."""
     rows = fix.numbers.get("outputs", ())
     noisy = [row["sqnr_db"] for row in rows if row.get("sqnr_db") is not None]
     if noisy:
@@ -208,7 +208,7 @@ _OURS = re.compile(rf"{re.escape(ORIGINAL_RECORD)}|weights(-\d+)?\.bin")
 
 @contextmanager
 def folder_to_be(place: Path) -> Iterator[Path]:
-    """A folder aside; what is in it at the end is the place's, whole, and nothing is where the block fails.
+    """Yield a temporary folder that replaces the place as a whole; nothing does where the block fails.
 
     A place that is there keeps its own files but those of the same names, and those that an earlier plan left
     and this one does not have.
@@ -280,7 +280,7 @@ def _put(aside: Path, place: Path) -> None:
 
 
 def _left_over(place: Path) -> set[str]:
-    """What an earlier plan wrote there and this one need not have: weights, the first model's record."""
+    """Return an earlier plan's files that this one does not need: weights, the first model's record."""
     try:
         written = json.loads((place / RESULT).read_text(encoding="utf-8"))["files"]
         return {name for name in written if _OURS.fullmatch(name) and os.path.lexists(place / name)}
@@ -289,5 +289,5 @@ def _left_over(place: Path) -> set[str]:
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes a file that people read, too."""
+    """Write a file that people read, too."""
     path.write_text(json.dumps(values, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Whether an applied plan does what it says: numbers, placement, time."""
+"""Verify an applied plan: numbers, placement, time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def verified(
     result: Applied,
     side: SessionSide,
     feeds: Path,
-    asked: DecisionInput,
+    question: DecisionInput,
     fixed: FixedModel | None,
     progress: Progress,
     *,
@@ -50,7 +50,7 @@ def verified(
     runs = side if here is not None or not on_gpu else replace(side, provider="cpu", cuda={})
     tasks = [
         {
-            "precision": _arithmetic(side, asked.graph) if runs.provider == "cuda" else None,
+            "precision": _arithmetic(side, question.graph) if runs.provider == "cuda" else None,
             **numbers_task(plain, runs, feeds, OutputTerms() if fixed is None else fixed.terms),
         }
     ]
@@ -58,7 +58,7 @@ def verified(
     other = on_gpu and minor(installed_release()) != minor(result.onnxruntime)
     if not other:
         tasks.append({"kind": "placement", "applied": to_message(side)})
-    timed = run and on_gpu and here is not None and asked.gpu is not None
+    timed = run and on_gpu and here is not None and question.gpu is not None
     if timed:
         tasks.append(
             {
@@ -66,19 +66,19 @@ def verified(
                 "applied": to_message(side),
                 "feeds": str(feeds),
                 # A cache that grows lies there, too, though no two runs share its memory.
-                "in_place": dict(result.state) if asked.graph.carried else None,
+                "in_place": dict(result.state) if question.graph.carried else None,
                 "budget_s": _TIMED_S,
             }
         )
     progress("verifying numbers and placement", None)
-    found = verify(tasks)
+    matches = verify(tasks)
     reasons: dict[str, str] = {}
     numbers: bool | None = None
     differences: tuple[Mapping[str, Any], ...] = ()
-    if "trouble" in found["numbers"]:
-        reasons["numbers"] = f"They were not compared: {found['numbers']['trouble']}."
+    if "trouble" in matches["numbers"]:
+        reasons["numbers"] = f"They were not compared: {matches['numbers']['trouble']}."
     else:
-        numbers, wrong, rows = compared(found["numbers"])
+        numbers, wrong, rows = compared(matches["numbers"])
         # The noise is of converted models alone.
         differences = tuple(
             {name: value for name, value in row.items() if name != "sqnr_db" or value is not None}
@@ -86,7 +86,7 @@ def verified(
         )
         if wrong:
             reasons["numbers"] = wrong
-    draws = any(map(draws_random_numbers, asked.graph.nodes))
+    draws = any(map(draws_random_numbers, question.graph.nodes))
     if numbers is False and draws:
         # Each device draws its own: a difference says nothing of the plan.
         numbers, reasons["numbers"] = None, f"The model draws random numbers: {reasons['numbers']}."
@@ -96,12 +96,12 @@ def verified(
             f"The plan is for ONNX Runtime {result.onnxruntime}; {installed_release()} is installed."
         )
     else:
-        placement = _placement(result, found["placement"], reasons)
-    measured, in_time = _time(result, side, found.get("time"), reasons, here_is_gpu=here is not None)
+        placement = _placement(result, matches["placement"], reasons)
+    measured, in_time = _time(result, side, matches.get("time"), reasons, here_is_gpu=here is not None)
     # What each output may be off by between the plan's session and one of the same model on the CPU.
-    outputs = asked.graph.outputs
+    outputs = question.graph.outputs
     tolerances = {
-        output.name: allowed(output.dtype.name, _arithmetic(side, asked.graph))
+        output.name: allowed(output.dtype.name, _arithmetic(side, question.graph))
         for output in outputs
         if output.dtype.name in _COMPARED and not draws
     }
@@ -122,7 +122,7 @@ def verified(
 
 
 def _arithmetic(side: SessionSide, graph: Graph) -> str | None:
-    """What a GPU rounds to where it is coarser than the types of the outputs say: a key of ``TOLERANCES``."""
+    """Return a GPU's rounding where it is coarser than the outputs' types: a key of ``TOLERANCES``."""
     if side.provider != "cuda":
         return None
     if integer_form(graph) is not None:
@@ -131,11 +131,11 @@ def _arithmetic(side: SessionSide, graph: Graph) -> str | None:
     return half or (None if "use_tf32" in side.cuda else "tf32")
 
 
-def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str]) -> bool | None:
-    if "trouble" in found:
-        reasons["placement"] = f"CUDA's provider does not load here: {found['trouble']}. {_THERE}"
+def _placement(result: Applied, observed: Mapping[str, Any], reasons: dict[str, str]) -> bool | None:
+    if "trouble" in observed:
+        reasons["placement"] = f"CUDA's provider does not load here: {observed['trouble']}. {_THERE}"
         return None
-    nodes = {name: provider.removesuffix("ExecutionProvider") for name, provider in found["nodes"].items()}
+    nodes = {name: provider.removesuffix("ExecutionProvider") for name, provider in observed["nodes"].items()}
     wrong = sorted(
         name for name in nodes.keys() | result.nodes.keys() if nodes.get(name) != result.nodes.get(name)
     )
@@ -146,8 +146,8 @@ def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str
             f"{plural(len(wrong), 'node')} elsewhere than planned, such as {first}: "
             f"{nodes.get(first, 'not recorded')} where {result.nodes.get(first, 'nothing')} was planned"
         )
-    if found["copies"] != result.copies:
-        problems.append(f"{plural(found['copies'], 'copy', 'copies')} where {result.copies} were planned")
+    if observed["copies"] != result.copies:
+        problems.append(f"{plural(observed['copies'], 'copy', 'copies')} where {result.copies} were planned")
     if problems:
         reasons["placement"] = "; ".join(problems)
     return not problems
@@ -156,12 +156,12 @@ def _placement(result: Applied, found: Mapping[str, Any], reasons: dict[str, str
 def _time(
     result: Applied,
     side: SessionSide,
-    found: Mapping[str, Any] | None,
+    observed: Mapping[str, Any] | None,
     reasons: dict[str, str],
     *,
     here_is_gpu: bool,
 ) -> tuple[float | None, bool | None]:
-    if found is None:
+    if observed is None:
         why = (
             "the plan needs no GPU, and `analyze` times the CPU"
             if side.provider == "cpu"
@@ -171,10 +171,10 @@ def _time(
         )
         reasons["time"] = f"It was not timed: {why}."
         return None, None
-    if "trouble" in found:
-        reasons["time"] = f"It was not timed: {found['trouble']}."
+    if "trouble" in observed:
+        reasons["time"] = f"It was not timed: {observed['trouble']}."
         return None, None
-    median = float(found["median_s"])
+    median = float(observed["median_s"])
     low, high = result.latency.low, result.latency.high
     inside = low <= median <= high
     if not inside:

@@ -20,9 +20,9 @@ from analyzer.pipeline.capacity.inference import CHOSEN_BATCHES
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
-    gpus_asked,
     rented,
     rented_cpus,
+    requested_gpus,
 )
 from analyzer.pipeline.capacity.traffic import POISSON_NAME, CapacityQuestion
 from analyzer.pipeline.generation import GenerationBasis
@@ -67,7 +67,7 @@ class GenerationService:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """What only records of such a service have."""
+        """Return the keys that only records of such a service have."""
         lengths = self._demand.conversations
         return {
             "requests": "generation",
@@ -80,7 +80,7 @@ class GenerationService:
         """Yield instances with these GPUs, one for each number that share a copy, then those without any."""
         targets = self._basis.targets
         own = targets.gpus[0] if targets.gpus else None
-        for gpu in gpus_asked(self._instances, own, gpus):
+        for gpu in requested_gpus(self._instances, own, gpus):
             yield from self._with_gpu(gpu, named=gpus is not None)
         for instance, cpu in rented_cpus(self._instances, cpus):
             yield self._with_cpu(instance, cpu)
@@ -100,9 +100,9 @@ class GenerationService:
             widths = [question.gpus] if question.gpus is not None else model.widths
             runner = Runner(host=self._host)
             for width in widths:
-                found = self.server(gpu, replace(setting, width=width), DECODE_BATCHES, runner)
-                if found is not None:
-                    servers[width] = found
+                result = self.server(gpu, replace(setting, width=width), DECODE_BATCHES, runner)
+                if result is not None:
+                    servers[width] = result
             if not servers:
                 problem = f"{gpu.name} has no room for the model and a request, however many share it."
         for instance in rented(self._instances, gpu, named=named):
@@ -121,7 +121,7 @@ class GenerationService:
         cpu = replace(cpu, memory_bytes=instance.memory_bytes or cpu.memory_bytes)
         setting = setting_of(model, self._basis.question.replace(gpus=None), cpu)
         types = model.types_on(cpu, setting)
-        found = None if types is None else self.server(cpu, replace(setting, width=1), _CPU_BATCHES, Runner())
+        result = None if types is None else self.server(cpu, replace(setting, width=1), _CPU_BATCHES, Runner())
         offer = InstanceOffer(
             instance=instance,
             device=instance.cpu,
@@ -129,8 +129,8 @@ class GenerationService:
             kind="cpu",
             precision=types.weights if types is not None else setting.weights,
         )
-        if found is not None:
-            return replace(offer, copies=(_copies(1, found),))
+        if result is not None:
+            return replace(offer, copies=(_copies(1, result),))
         if types is None:
             return replace(offer, problem=f"A CPU has no kernels for weights of {setting.weights}.")
         return replace(offer, problem=f"{instance.name} has no room for the model and a request.")
@@ -189,8 +189,8 @@ class GenerationService:
         basis, question = self._basis, self._basis.question
         own = setting_of(basis.model, question, catalogue.device(best.device))
         for name, value, title, setting in other_settings(own, best.kind):
-            asked = question.replace(weights=setting.weights, cache=setting.cache, launch=setting.launch)
-            service = GenerationService(replace(basis, question=asked), self.question)
+            changed = question.replace(weights=setting.weights, cache=setting.cache, launch=setting.launch)
+            service = GenerationService(replace(basis, question=changed), self.question)
             yield name, title, {name: (value,)}, service
         if self._demand.max_batch is not None:
             free = replace(self.question, demand=replace(self._demand, max_batch=None))

@@ -16,9 +16,9 @@ from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.capacity.sizing import (
     Copies,
     InstanceOffer,
-    gpus_asked,
     rented,
     rented_cpus,
+    requested_gpus,
 )
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.prepared import PreparedGraph
@@ -65,8 +65,8 @@ class InferenceService:
         predictor.sessions.stack(prepared.on_cpu.cpu_work for prepared in graphs)
         # No limit that is reported is kept by a batch that takes longer.
         longest_s = LOOSEST_LIMIT * self._demand.limit_s
-        for gpu in gpus_asked(predictor.instances, basis.gpu, gpus):
-            precision = _told(basis, decision_precision(predictor.options, basis.prepared.graph, gpu))
+        for gpu in requested_gpus(predictor.instances, basis.gpu, gpus):
+            precision = _types(basis, decision_precision(predictor.options, basis.prepared.graph, gpu))
             runs = _GpuRuns(basis, gpu, longest_s)
             for instance in rented(predictor.instances, gpu, named=gpus is not None):
                 times, problem = runs.times(instance)
@@ -148,14 +148,14 @@ class InferenceService:
             )
 
 
-def _told(basis: AnalysisBasis, precision: str) -> str:
-    """That the user asked for where it is a graph of integers, whose floats have the other."""
-    asked = basis.predictor.options.precision
-    return asked if asked in INTEGER_FORMS else precision
+def _types(basis: AnalysisBasis, precision: str) -> str:
+    """Return that the user asked for where it is a graph of integers, whose floats have the other."""
+    requested = basis.predictor.options.precision
+    return requested if requested in INTEGER_FORMS else precision
 
 
 class _GpuRuns:
-    """What a model takes on a GPU at each batch, and why where it takes nothing."""
+    """Times of a model on a GPU at each batch, and the reason where there is none."""
 
     def __init__(self, basis: AnalysisBasis, gpu: Device, longest_s: float) -> None:
         self._gpu = gpu
@@ -227,7 +227,7 @@ def _cpu_offers(basis: AnalysisBasis, cpus: Sequence[str], longest_s: float) -> 
             device=instance.cpu,
             name=cpu.name,
             kind="cpu",
-            precision=_told(basis, model_precision(basis.prepared.graph)),
+            precision=_types(basis, model_precision(basis.prepared.graph)),
             copies=copies,
             problem=fails if fails or copies else f"{instance.name} has no room for the model at batch 1.",
         )
@@ -241,7 +241,7 @@ def _no_answer(question: DecisionInput) -> str:
 
 
 class _CpuTimes:
-    """What parts of CPUs take: instances of a family differ in how many of them they have."""
+    """Times of parts of CPUs: instances of a family differ in their number of cores."""
 
     def __init__(self, basis: AnalysisBasis, longest_s: float) -> None:
         self._basis, self._longest_s = basis, longest_s

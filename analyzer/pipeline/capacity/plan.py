@@ -38,7 +38,7 @@ _OF_GENERATION = ("prompt", "output_tokens", "gpus", "weights", "kv", "launch", 
 
 
 def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, progress: Progress) -> Analysis:
-    """The record of a service; see ``analyzer.api.plan_capacity``."""
+    """Return the record of a service; see ``analyzer.api.plan_capacity``."""
     named = os.fspath(model) if isinstance(model, (str, os.PathLike)) else None
     generates = is_generating(model)  # its configuration is JSON too
     show = path_shower(None if named is None or generates or is_record(named) else named)
@@ -92,7 +92,7 @@ def _answered(
     *,
     record: str | None = None,
 ) -> Analysis:
-    """The plan with its findings and the question that it answers; of a saved record MODEL is its path."""
+    """Return plan with its findings and the question that it answers; of a saved record MODEL is its path."""
     model = planned.invocation.model if planned.invocation is not None else None
     # The usual arrivals are no file, and nothing to write.
     poisson = {"arrivals": None} if is_poisson(given.get("arrivals")) else {}
@@ -132,7 +132,7 @@ def _require_single(given: Mapping[str, Any]) -> None:
 def _of_generation(
     model: Any, inputs: Any, given: Mapping[str, Any], show: Callable[[str], str], progress: Progress
 ) -> Analysis:
-    """A model that generates: its own record, and what serves it."""
+    """Return a model that generates: its own record, and what serves it."""
     gpus, cpus = _names(given.get("gpu")), _cpus(given.get("cpu"))
     of_model = _of_model(given, gpus, "generate")
     # Both limits are those of requests under traffic, and the record's own are of one that waits for no other.
@@ -141,10 +141,10 @@ def _of_generation(
     # What is wrong in it is said before seconds are spent; how long requests are the model says, or a trace.
     question = make_generation_question(given, shown=show(arrivals))
     analysis, basis = generation_with_basis(model, inputs, of_model, progress)
-    told = analysis.generation
-    assert told is not None
+    generation = analysis.generation
+    assert generation is not None
     if is_poisson(arrivals):
-        lengths = of_lengths(told.prompt_tokens, told.output_tokens)
+        lengths = of_lengths(generation.prompt_tokens, generation.output_tokens)
         question = replace(question, demand=replace(question.demand, conversations=lengths))
     service = GenerationService(basis, question)
     planned = with_capacity(analysis, service, gpus, cpus, progress)
@@ -153,10 +153,10 @@ def _of_generation(
 
 def _of_model(given: Mapping[str, Any], gpus: Sequence[str] | None, command: Command) -> dict[str, Any]:
     """Return the options that another command has as well; all GPUs stand in the table as it is."""
-    found = {name: value for name, value in given.items() if name in keywords_of(command)}
+    result = {name: value for name, value in given.items() if name in keywords_of(command)}
     if gpus is not None and any(name.lower() == ALL for name in gpus):
-        del found["gpu"]
-    return found
+        del result["gpu"]
+    return result
 
 
 def _names(gpu: str | Sequence[str] | None) -> tuple[str, ...] | None:

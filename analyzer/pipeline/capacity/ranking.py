@@ -22,8 +22,8 @@ def rank_services(result: CapacityResult, *, named: bool) -> tuple[Answer | None
     if at is None or ways[at].latency_s is None:
         return None, tuple(ways)
     first = ways.pop(at)
-    told = (sentence(result), *(details(result) if best is None else ()))
-    return seen_as(Answer, first, objective="cost", sentence=" ".join(told)), (first, *ways)
+    sentences = (sentence(result), *(details(result) if best is None else ()))
+    return seen_as(Answer, first, objective="cost", sentence=" ".join(sentences)), (first, *ways)
 
 
 def _way(option: CapacityOption, first: bool, result: CapacityResult, *, named: bool) -> RankedWay:

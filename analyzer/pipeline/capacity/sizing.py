@@ -61,7 +61,7 @@ class Copies:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceOffer:
-    """What can be rented, and how the model runs on it.
+    """An instance for rent, and the model's times on it.
 
     Attributes:
         instance: None for a GPU that was named and that no provider in the price list rents out.
@@ -202,10 +202,10 @@ def _dollars_of(option: CapacityOption) -> Figure | None:
     return None if usd is None or low is None or high is None else Figure.about(usd, low, high)
 
 
-def gpus_asked(
+def requested_gpus(
     instances: Sequence[Instance], known: Device | None, named: Sequence[str] | None
 ) -> tuple[Device, ...]:
-    """The GPUs to look at: those named, ``all`` of the catalogue, or with None every one that is rented out.
+    """Return the GPUs to look at: those named, ``all`` of the catalogue, or with None every one rented out.
 
     ``known`` has figures of its own, which stand in the place of the catalogue's.
     """
@@ -222,8 +222,8 @@ def gpus_asked(
 
 def rented(instances: Iterable[Instance], gpu: Device, *, named: bool) -> Sequence[Instance | None]:
     """Return the instances with a GPU; None, the GPU alone, where it was named and no instance has it."""
-    found = [one for one in instances if one.gpu == gpu.slug and one.gpu_count >= 1]
-    return found or ([None] if named else [])
+    result = [one for one in instances if one.gpu == gpu.slug and one.gpu_count >= 1]
+    return result or ([None] if named else [])
 
 
 def rented_cpus(instances: Iterable[Instance], cpus: Sequence[str]) -> Iterator[tuple[Instance, Device]]:
@@ -370,7 +370,7 @@ def _traffic_steps(option: CapacityOption, need: Need) -> Iterator[TrafficPoint]
 
 
 def _without_price(options: Iterable[CapacityOption]) -> Iterator[str]:
-    """A note on what would keep the limit and has no dollars to be sorted by."""
+    """Yield a note on what would keep the limit and has no dollars to be sorted by."""
     able = [one for one in options if one.feasible]
     names = dict.fromkeys(one.device_name for one in able if one.usd_per_month is None)
     if not names:

@@ -134,12 +134,12 @@ def _rate(options: TrafficOptions, own_rate_per_s: float | None, *, hint: str) -
 
 
 def is_poisson(arrivals: object) -> bool:
-    """Whether no file is meant; a settings file's value comes as a path of its folder."""
+    """Return whether no file is meant; a settings file's value comes as a path of its folder."""
     return arrivals is None or Path(str(arrivals)).name.lower() == POISSON_NAME
 
 
 def with_earlier(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that were given, and those of the record's own question that were not.
+    """Return the options that were given, and those of the record's own question that were not.
 
     Raises:
         UsageError: The record's arrivals are of a file, or one of its GPUs is none of the catalogue.

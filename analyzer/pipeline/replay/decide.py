@@ -20,7 +20,7 @@ from analyzer.options import Options
 from analyzer.ort.execution import Group
 from analyzer.pipeline.batches import AnalysisBasis, BatchModels, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
-from analyzer.pipeline.forms import asked_precision, in_form, note
+from analyzer.pipeline.forms import in_form, note, requested_precision
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.opportunities import opportunities
 from analyzer.pipeline.options import make_options, replayed_invocation
@@ -61,9 +61,9 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
             "A record of capacity cannot be decided anew: its instances are those of the devices it has.",
             hint=f"`analyze capacity {model}` with these options plans anew.",
         )
-    asked = _asked(analysis, given)
+    requested = _requested(analysis, given)
     with _contradictions():
-        decided = _decided(analysis, given, *asked)
+        decided = _decided(analysis, given, *requested)
         # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
         from_json(to_json(decided), name=_DECIDED)
     return decided
@@ -74,12 +74,12 @@ def basis_of(analysis: Analysis, given: Mapping[str, Any]) -> AnalysisBasis:
 
     Arguments and errors are those of ``decide_again``.
     """
-    asked = _asked(analysis, given)
+    requested = _requested(analysis, given)
     with _contradictions():
-        return _basis(analysis, prepared_of(analysis), *asked)
+        return _basis(analysis, prepared_of(analysis), *requested)
 
 
-def _asked(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Device, tuple[Device, ...]]:
+def _requested(analysis: Analysis, given: Mapping[str, Any]) -> tuple[Options, Device, tuple[Device, ...]]:
     """Return the checked options, the CPU and the GPUs that a record is decided for."""
     given = {name: value for name, value in given.items() if value is not None and value != ()}
     if analysis.model.training:
@@ -156,7 +156,7 @@ def _decided(
         if converted
         else replace(replay_data_of(analysis), **replay_of_question(predictor, measured))
     )
-    model = replace(analysis.model, precision=asked_precision(options, decisions.decision_input))
+    model = replace(analysis.model, precision=requested_precision(options, decisions.decision_input))
     if converted:
         model = replace(
             model,
@@ -197,8 +197,8 @@ def _options(analysis: Analysis, given: Mapping[str, Any]) -> Options:
     # The batches that were requested, the record's own first.
     requested = analysis.invocation.options.get("batch", ()) if analysis.invocation is not None else ()
     batches = [analysis.model.batch, *(int(batch) for text in requested for batch in text.split(","))]
-    asked = tuple(dict.fromkeys(batch for batch in batches if batch is not None))
-    return options.replace(**recorded, batches=asked)
+    known = tuple(dict.fromkeys(batch for batch in batches if batch is not None))
+    return options.replace(**recorded, batches=known)
 
 
 def _measured(

@@ -1,4 +1,4 @@
-"""How a model grows with the batch: read from its prepared graphs, and applied to a record's own figures."""
+"""The growth of a model with the batch: read from its graphs, applied to a record's figures."""
 
 from __future__ import annotations
 

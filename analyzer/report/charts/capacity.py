@@ -174,9 +174,9 @@ def traffic(result: CapacityResult) -> Chart | None:
         return None
     rows = tuple((point.rate_per_s, point.count, point.usd_per_month) for point in result.traffic)
     first, last, planned = rows[0], rows[-1], words.planned(result)
-    asked = [(result.rate_per_s, f"{words.asked(result.rate_per_s)}/s asked")]
+    marks = [(result.rate_per_s, f"{words.requested(result.rate_per_s)}/s asked")]
     if result.growth != 1:
-        asked.append((planned, f"{words.asked(planned)}/s with growth"))
+        marks.append((planned, f"{words.requested(planned)}/s with growth"))
     # The last step goes on: its line ends with the axis, behind the last rate that is known.
     end = max(last[0], planned) * 1.05
     # Both axes are the same steps: their labels stand at the same heights, a tenth above is left for words.
@@ -203,7 +203,7 @@ def traffic(result: CapacityResult) -> Chart | None:
         alternative=(
             f"{plural(first[1], 'instance')} ({dollars(first[2])} a month) from {words.requests(first[0])} on, "
             f"{count(last[1])} ({dollars(last[2])}) from {words.requests(last[0])} on. "
-            f"{words.asked(planned)} requests/s need {count(option.count)}, "
+            f"{words.requested(planned)} requests/s need {count(option.count)}, "
             f"{dollars(option.usd_per_month)} a month."
         ),
         spec=vega.layered(
@@ -230,6 +230,6 @@ def traffic(result: CapacityResult) -> Chart | None:
         origin=option.origin,
         extra={
             "end": ({"rate": last[0], "end": end, "count": last[1]},),
-            "asked": vega.mark_rows(asked, end * _LATE),
+            "asked": vega.mark_rows(marks, end * _LATE),
         },
     )

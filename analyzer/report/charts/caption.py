@@ -49,25 +49,25 @@ def subject(analysis: Analysis) -> str:
         # Its devices are those of the price list.
         return f"{name} · {capacity_words.subject(analysis.capacity)}"
     devices = [device.name for device in (analysis.devices.cpu, analysis.devices.gpu) if device is not None]
-    asked = (
+    question = (
         generation_words.subject(analysis.generation)
         if analysis.generation
         else verdict_words.subject(analysis)
     )
-    return f"{name} · {asked} · {' and '.join(devices)}"
+    return f"{name} · {question} · {' and '.join(devices)}"
 
 
 def origin_sentences(chart: Chart) -> str:
     """Return whence the chart's figures are and how that is seen, and what is an interval."""
     at = next((at for at, column in enumerate(chart.columns) if column.name == "origin"), None)
-    found = {chart.origin} - {""} if at is None else {row[at] for row in chart.rows}
-    if not found:
+    result = {chart.origin} - {""} if at is None else {row[at] for row in chart.rows}
+    if not result:
         return "No times are known."
-    said = f"Figures are {origin_words(found)}."
-    if found == {"mixed"}:
-        said = "Figures are sums of measured and predicted times."
-    elif len(found) > 1 and "predicted" in found:
-        said = f"Figures are {origin_words(found)}; what is predicted is hollow or paler."
+    text = f"Figures are {origin_words(result)}."
+    if result == {"mixed"}:
+        text = "Figures are sums of measured and predicted times."
+    elif len(result) > 1 and "predicted" in result:
+        text = f"Figures are {origin_words(result)}; what is predicted is hollow or paler."
     # A chart may tell intervals in its table alone.
     drawn = _INTERVAL.search(json.dumps(chart.spec)) is not None
-    return f"{said} Bands and thin lines are 90 % intervals." if drawn else said
+    return f"{text} Bands and thin lines are 90 % intervals." if drawn else text

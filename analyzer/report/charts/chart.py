@@ -100,8 +100,8 @@ class Column:
 
 def rows_of(columns: Sequence[Column], items: Iterable[Any]) -> tuple[Row, ...]:
     """Return a row for each item, of the columns that say what they read of it."""
-    asked = [column.read for column in columns if column.read]
-    reads = [attrgetter(read) if isinstance(read, str) else read for read in asked]
+    readers = [column.read for column in columns if column.read]
+    reads = [attrgetter(read) if isinstance(read, str) else read for read in readers]
     return tuple(tuple(read(item) for read in reads) for item in items)
 
 

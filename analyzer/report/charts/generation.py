@@ -63,9 +63,9 @@ def _chart(field: Field, points: Sequence[GenerationPoint], result: GenerationRe
     title, lead, kind, axis = _CHARTS[field]
     at = next(place for place, column in enumerate(_COLUMNS) if column.name == field)
     # The context whose line is the question's: a first token sees the prompt alone.
-    asked = result.prompt_tokens if field == "ttft" else result.prompt_tokens + result.output_tokens
+    length = result.prompt_tokens if field == "ttft" else result.prompt_tokens + result.output_tokens
     rows = tuple(
-        (*row, "yes" if point.context == asked else "no")
+        (*row, "yes" if point.context == length else "no")
         for row, point in zip(rows_of(_COLUMNS, points), points, strict=True)
     )
     contexts = list(dict.fromkeys(row[1] for row in rows))
@@ -151,7 +151,7 @@ def frontier(result: GenerationResult) -> Chart | None:
         "color": vega.coloured("devices", [*lines], columns=3),
         "opacity": vega.faded("devices"),
     }
-    asked = {"x": line["x"], "y": line["y"]}
+    point = {"x": line["x"], "y": line["y"]}
     return Chart(
         name="generation-frontier",
         title="Largest batch by context",
@@ -169,9 +169,9 @@ def frontier(result: GenerationResult) -> Chart | None:
             vega.ring({**line, "tooltip": vega.tooltip(*_FRONTIER)}, select=("devices",))
             | {"transform": [{"filter": "datum.batch > 0"}]},
             vega.layer(
-                "point", asked, data="asked", shape="diamond", filled=True, size=90, color="var(--text)"
+                "point", point, data="asked", shape="diamond", filled=True, size=90, color="var(--text)"
             ),
-            *vega.words("asked", {**asked, "text": {"field": "label"}}, dx=9, dy=-1),
+            *vega.words("asked", {**point, "text": {"field": "label"}}, dx=9, dy=-1),
         ),
         columns=_FRONTIER,
         rows=rows,

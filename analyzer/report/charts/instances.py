@@ -22,7 +22,7 @@ from analyzer.units import dollars, seconds
 # Of the axes' lengths: what a name takes, and from where on it is written to the left.
 _WIDE, _HIGH, _LATE = 0.4, 0.07, 0.55
 # None is "no limit was given", which a False would deny.
-_KEPT = {None: "no limit given", True: "yes", False: "no"}
+_LIMIT_WORDS = {None: "no limit given", True: "yes", False: "no"}
 _INSTANCES = (
     Column(name="label", title="Instance", read=lambda row: f"{row.provider} {row.instance}"),
     Column(name="provider", title="Provider", read="provider"),
@@ -32,7 +32,7 @@ _INSTANCES = (
     Column(name="usd_per_hour", title="Per hour", kind="dollars", read="usd_per_hour"),
     Column(name="throughput", title="Per second", kind="per_second", read="throughput_per_s"),
     Column(name="time", title="Latency", kind="seconds", read="latency_s"),
-    Column(name="kept", title="Meets the latency limit", read=lambda row: _KEPT[row.meets_slo]),
+    Column(name="kept", title="Meets the latency limit", read=lambda row: _LIMIT_WORDS[row.meets_slo]),
     Column(name="price_date", title="Price of", read="price_date"),
     Column(name="origin", title="Origin", read="origin"),
     Column(name="low", title="Per million, low (90 %)", kind="dollars", read="usd_low_per_million"),
@@ -51,7 +51,11 @@ _DEVICES = (
     Column(name="usd", title="Per million tokens", kind="dollars", read="usd_per_million_tokens"),
     Column(name="usd_per_hour", title="Per hour", kind="dollars", read="usd_per_hour"),
     Column(name="batch", title="Largest batch", kind="count", read="largest_batch"),
-    Column(name="kept", title="Meets the limits at the asked batch", read=lambda row: _KEPT[row.meets_limits]),
+    Column(
+        name="kept",
+        title="Meets the limits at the asked batch",
+        read=lambda row: _LIMIT_WORDS[row.meets_limits],
+    ),
     Column(name="instance", title="Instance", read="machine"),
     Column(name="origin", title="Origin", read="origin"),
     Column(name="asked", title="As asked"),
@@ -116,8 +120,8 @@ def devices(result: GenerationResult) -> Chart | None:
     priced = [row for row in result.devices if row.usd_per_million_tokens]
     if len(priced) < 2:
         return None
-    asked = ("yes" if (row.device, row.gpus) == (result.device, result.gpus) else "no" for row in priced)
-    rows = tuple((*row, one) for row, one in zip(rows_of(_DEVICES, priced), asked, strict=True))
+    requested = ("yes" if (row.device, row.gpus) == (result.device, result.gpus) else "no" for row in priced)
+    rows = tuple((*row, one) for row, one in zip(rows_of(_DEVICES, priced), requested, strict=True))
     lead = (
         f"Left is faster, below is cheaper. Both are at {batches(result)}, dollars at full use. "
         "Named are what was asked for and, where there is room, those that no other beats in both."

@@ -66,7 +66,7 @@ _ABOVE = 1.005
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """What bounds an operator on a device: memory up to the ridge, then arithmetic.
+    """The bound of an operator on a device: memory up to the ridge, then arithmetic.
 
     Williams, Waterman and Patterson, "Roofline: an insightful visual performance model for multicore
     architectures", Communications of the ACM 52(4), 2009.
@@ -97,7 +97,7 @@ class Roof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoofPoint:
-    """What a session executes as one: an operator, or several that are fused.
+    """An executed group: an operator, or several that are fused.
 
     A share of a fused kernel's time says how the time was split, not how fast anything was: a product whose
     activation is given a part of its time would seem faster than the kernel. So ``operator`` is that which

@@ -263,7 +263,7 @@ def _preorder(modules: tuple[Module, ...]) -> list[tuple[int, int]]:
 
 
 def _where(module: Module) -> str:
-    """Where its operators run, of those that take time."""
+    """Return where its operators run, of those that take time."""
     if not module.timed:
         return _UNTIMED
     return {0: CPU, module.timed: GPU}.get(module.on_gpu, _BOTH)

@@ -1,1 +1,1 @@
-"""What CI servers read of findings: annotations, JUnit, SARIF."""
+"""Findings for CI servers: annotations, JUnit, SARIF."""

@@ -33,11 +33,11 @@ def _suite(model: CheckedModel, tool: str) -> ET.Element:
     suite = ET.Element("testsuite", name=xml_text(f"{tool} check {model.name}"))
     # Nothing passed of a model that could not be analysed.
     known = [rule.code for rule in rules()] if model.analysed else []
-    found = {one.finding.code for one in (*model.findings, *model.ignored)}
+    result = {one.finding.code for one in (*model.findings, *model.ignored)}
     # A record of a later version may hold findings of rules that this one does not know.
-    for code in (*known, *sorted(found - {*known})):
+    for code in (*known, *sorted(result - {*known})):
         # A rule that found nothing is a passed test: a server can then show when it began to fail.
-        if code not in found:
+        if code not in result:
             suite.append(_case(code, None, model))
         for one in model.findings:
             if one.finding.code != code:

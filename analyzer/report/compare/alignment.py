@@ -56,8 +56,8 @@ def align(base: Analysis, new: Analysis) -> Alignment:
         replace(operator, module=path) if operator.module and path in renamed else operator
         for operator, path in zip(base.operators, base_paths, strict=True)
     )
-    found = match(replace(base, operators=translated), new)
-    pairs = [(base.operators[old.index], now) for old, now in found.pairs]
+    result = match(replace(base, operators=translated), new)
+    pairs = [(base.operators[old.index], now) for old, now in result.pairs]
     partners = _between_neighbours(
         base, new, base_paths, new_paths, {old.index: now.index for old, now in pairs}
     )
@@ -123,7 +123,7 @@ class _Modules:
 
 
 def _joined_names(before: _Modules, after: _Modules) -> list[str]:
-    """The path that each module of the base has in the new record, or would have there."""
+    """Return the path that each module of the base has in the new record, or would have there."""
     partners = {0: 0}
     waiting = [(0, 0)]
     while waiting:
@@ -153,10 +153,10 @@ def _children_joined(
     named = {after.tree[number].name: number for number in now}
     same = {number: named.get(before.tree[number].name) for number in old}
     # A layer put into a Sequential shifts the numbers of all behind it: a name alone may be another layer's.
-    kept = {a: b for a, b in same.items() if b is not None and _similar(before.types[a], after.types[b])}
-    yield from kept.items()
-    rest_old = [number for number in old if number not in kept]
-    rest_now = [number for number in now if number not in set(kept.values())]
+    pairs = {a: b for a, b in same.items() if b is not None and _similar(before.types[a], after.types[b])}
+    yield from pairs.items()
+    rest_old = [number for number in old if number not in pairs]
+    rest_now = [number for number in now if number not in set(pairs.values())]
     aligned = dict(_aligned(before, after, rest_old, rest_now))
     yield from aligned.items()
     taken = set(aligned.values())
@@ -277,7 +277,7 @@ def _next(queue: list[int], taken: set[int]) -> int | None:
 
 
 def _around(path: str) -> list[str]:
-    """The paths of all modules around this one, the innermost first, the model itself left out."""
+    """Return the paths of all modules around this one, the innermost first, the model itself left out."""
     parts = path.split(".")
     return [".".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
 

@@ -61,7 +61,7 @@ def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
         tree=tree,
         both=both,
         flipped=tuple(sorted((one for one in both if one.flipped), key=lambda one: -abs(one.rise_s))),
-        by_kind={kind: tuple(found) for kind, found in by_kind.items()},
+        by_kind={kind: tuple(result) for kind, result in by_kind.items()},
         findings_new=findings_new,
         findings_gone=findings_gone,
         per_inference=before.per != 1 or after.per != 1,
@@ -71,7 +71,7 @@ def _difference(label: str, base: Analysis, new: Analysis) -> Difference:
 def _finding_changes(
     base: Analysis, new: Analysis, matched: Match
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Findings that came and that went: the same code about the same operator is the same finding."""
+    """Return findings that came and went: the same code about the same operator is the same finding."""
     became = {old.index: now.index for old, now in matched.pairs}
 
     def key(finding: Finding, renumber: bool) -> tuple[str, int | None]:
@@ -183,8 +183,8 @@ def _plain(difference: Difference) -> dict[str, object]:
         "faster": [asdict(one) for one in difference.of_kind("faster")],
         **alone,
         **{
-            name: [{"code": one.code, "severity": one.severity, "message": one.message} for one in found]
-            for name, found in findings.items()
+            name: [{"code": one.code, "severity": one.severity, "message": one.message} for one in result]
+            for name, result in findings.items()
         },
         "per_inference": difference.per_inference,
         "modules": [asdict(one) for one in tree.changes],

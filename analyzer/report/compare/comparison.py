@@ -126,12 +126,12 @@ class ComparedFigure:
     @property
     def overlap(self) -> tuple[bool | None, ...]:
         """By record, whether its interval overlaps the base's; empty where no record has one."""
-        found = [self.apart(0, at) for at in range(len(self.low))]
-        return tuple(None if each is None else not each for each in found)
+        result = [self.apart(0, at) for at in range(len(self.low))]
+        return tuple(None if each is None else not each for each in result)
 
     @property
     def certain(self) -> bool | None:
-        """Whether the best record's interval is apart from every other's; None where that is not known."""
+        """Return whether the best record's interval is apart from every other's; None where not known."""
         best = self.best
         if best is None:
             return None
@@ -150,7 +150,7 @@ class ComparedFact:
 
     @property
     def differs(self) -> bool:
-        """Whether the records disagree."""
+        """Return whether the records disagree."""
         return len(set(self.values)) > 1
 
 
@@ -180,12 +180,12 @@ class OperatorChange:
 
     @property
     def in_both(self) -> bool:
-        """Whether both records have it."""
+        """Return whether both records have it."""
         return self.base is not None and self.new is not None
 
     @property
     def kind(self) -> OperatorKind:
-        """What became of it; a change that may be noise is none."""
+        """The kind of change; a change that may be noise is none."""
         if not self.in_both:
             return "gone" if self.new is None else "new"
         if abs(self.rise_s) <= NOISE * (self.base_s or 0.0):
@@ -199,7 +199,7 @@ class OperatorChange:
 
     @property
     def flipped(self) -> bool:
-        """Whether another device runs it."""
+        """Return whether another device runs it."""
         return self.device is not None or self.placed_on is not None
 
     @property
@@ -319,9 +319,9 @@ class Comparison:
 
     @property
     def one_batch(self) -> bool:
-        """Whether all records are of the same batch, so that latencies can be compared as they are."""
+        """Return whether all records are of the same batch, so that latencies can be compared as they are."""
         return len({one.model.batch for one in self.analyses}) < 2
 
     def figure(self, key: str) -> ComparedFigure | None:
-        """The figure of this key."""
+        """Return the figure of this key."""
         return next((figure for figure in self.figures if figure.key == key), None)

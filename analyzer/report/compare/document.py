@@ -134,14 +134,14 @@ def _figure_table(labels: Sequence[str], name: str, figures: Sequence[ComparedFi
             (_short(figure), *(cell for cell, _, _ in row)) for figure, row in zip(figures, cells, strict=True)
         ),
         figures=tuple(range(1, len(labels) + 1)),
-        beside=tuple(("", *(beside for _, beside, _ in row)) for row in cells),
+        beside=tuple(("", *(extra for _, extra, _ in row)) for row in cells),
         head_marks=_records(labels),
         cell_marks=tuple(("", *(mark for _, _, mark in row)) for row in cells),
     )
 
 
 def _short(figure: ComparedFigure) -> str:
-    """The label without the plan, which the table's title has."""
+    """Return the label without the plan, which the table's title has."""
     if not figure.key.startswith(_PLANS):
         return figure.label
     return (
@@ -150,22 +150,22 @@ def _short(figure: ComparedFigure) -> str:
 
 
 def _cell(figure: ComparedFigure, at: int) -> tuple[str, str, str]:
-    """The figure of a record with its mark; its interval and its change; whether it is better or worse."""
+    """Return figure of a record with its mark; its interval and its change; whether it is better or worse."""
     base, value = figure.values[0], figure.values[at]
     star = "" if figure.best != at else " ☆" if figure.certain is False else " ★"
     text = marked(figure.text(value), figure.origin(at)) + star
-    beside = []
+    extra = []
     if figure.low and figure.low[at] is not None and figure.high[at] is not None:
-        beside.append(span(figure.text(figure.low[at]), figure.text(figure.high[at])))
+        extra.append(span(figure.text(figure.low[at]), figure.text(figure.high[at])))
     if at == 0 or base is None or value is None or value == base:
-        return text, ", ".join(beside), ""
+        return text, ", ".join(extra), ""
     apart = figure.apart(0, at)
     # A change within the intervals is neither better nor worse: it may be none.
     tone = ""
     if figure.better and apart is not False:
         tone = "better" if (value < base) == (figure.better == "less") else "worse"
-    beside += [tone, {None: "", True: "beyond the intervals", False: "within the intervals"}[apart]]
-    return f"{text}, {change(base, value)}", ", ".join(filter(None, beside)), tone
+    extra += [tone, {None: "", True: "beyond the intervals", False: "within the intervals"}[apart]]
+    return f"{text}, {change(base, value)}", ", ".join(filter(None, extra)), tone
 
 
 def change(base: float, value: float) -> str:
@@ -215,12 +215,12 @@ def _difference(base: str, difference: Difference) -> Iterator[Block]:
         ("Findings that appeared", difference.findings_new),
         ("Findings that disappeared", difference.findings_gone),
     ):
-        found = tuple((f"{one.severity} {one.code}", one.message) for one in findings)
-        yield from items(name, found)
+        result = tuple((f"{one.severity} {one.code}", one.message) for one in findings)
+        yield from items(name, result)
 
 
 def _lead(base: str, difference: Difference) -> str:
-    """How many operators are in both, and how many of them changed."""
+    """Return how many operators are in both, and how many of them changed."""
     each = " Times are those of one inference, as the batches differ." if difference.per_inference else ""
     matched = len(difference.both)
     parts = [f"{plural(matched, 'operator')} {'is' if matched == 1 else 'are'} in both"]
@@ -246,7 +246,7 @@ def _lead(base: str, difference: Difference) -> str:
 def _listed(
     name: str, head: Sequence[str], rows: Sequence[tuple[str, ...]], marks: Sequence[str] = ()
 ) -> Iterator[Table]:
-    """A table of what changed, folded up where it is long."""
+    """Yield a table of what changed, folded up where it is long."""
     if rows:
         last = len(head) - 1
         yield Table(

@@ -31,7 +31,7 @@ def _runs(analysis: Analysis) -> str:
 def _tokens(plan: CapacityResult) -> str:
     if plan.prompt_tokens is None or plan.output_tokens is None:
         return ""
-    return f"{words.asked(plan.prompt_tokens)} and {words.asked(plan.output_tokens)}"
+    return f"{words.requested(plan.prompt_tokens)} and {words.requested(plan.output_tokens)}"
 
 
 def _of_best(plan: CapacityResult, say: Callable[[CapacityOption], str]) -> str:
@@ -47,13 +47,13 @@ _MODEL: _Facts = (
 )
 _REQUESTS = {"inference": "one inference", "generation": "a prompt that is answered"}
 _CAPACITY: _Facts = (
-    ("capacity.rate_per_s", "requests/s", lambda plan: words.asked(plan.rate_per_s)),
+    ("capacity.rate_per_s", "requests/s", lambda plan: words.requested(plan.rate_per_s)),
     ("capacity.requests", "a request is", lambda plan: _REQUESTS[plan.requests]),
     ("capacity.tokens", "tokens in and out", _tokens),
     ("capacity.tpot_limit_s", "limit of each further token", lambda plan: seconds(plan.tpot_limit_s)),
     ("capacity.limit_s", "limit", lambda plan: f"{words.limited_name(plan)} within {seconds(plan.limit_s)}"),
     ("capacity.arrivals", "arrivals", lambda plan: plan.arrivals),
-    ("capacity.growth", "growth", lambda plan: f"{words.asked(plan.growth)}x"),
+    ("capacity.growth", "growth", lambda plan: f"{words.requested(plan.growth)}x"),
     ("capacity.headroom", "headroom", lambda plan: share(plan.headroom)),
     ("capacity.spare", "instances that may fail", lambda plan: plan.spare),
     ("capacity.pricing", "paid", lambda plan: words.way(plan.pricing)),
@@ -115,8 +115,8 @@ def environment(analyses: Sequence[Analysis]) -> tuple[ComparedFact, ...]:
 
 def _facts(parts: Sequence[object | None], named: _Facts) -> Iterator[ComparedFact]:
     for key, label, read in named:
-        found = [None if part is None else read(part) for part in parts]
-        values = tuple(UNKNOWN if value in (None, "") else str(value) for value in found)
+        result = [None if part is None else read(part) for part in parts]
+        values = tuple(UNKNOWN if value in (None, "") else str(value) for value in result)
         if set(values) != {UNKNOWN}:
             yield ComparedFact(key=key, label=label, values=values)
 
@@ -131,15 +131,15 @@ def one_batch(analyses: Sequence[Analysis]) -> bool:
 
 def same_request(analyses: Sequence[Analysis]) -> bool:
     """Return whether all records that generate were asked for the same tokens."""
-    asked = {
+    questions = {
         (one.prompt_tokens, one.output_tokens, one.batch) for one in _known(one.generation for one in analyses)
     }
-    return len(asked) < 2
+    return len(questions) < 2
 
 
 def same_service(analyses: Sequence[Analysis]) -> bool:
     """Return whether all plans are for the same traffic within the same limit."""
-    asked = {
+    questions = {
         (
             words.planned(one),
             one.percentile,
@@ -151,7 +151,7 @@ def same_service(analyses: Sequence[Analysis]) -> bool:
         )
         for one in _known(one.capacity for one in analyses)
     }
-    return len(asked) < 2
+    return len(questions) < 2
 
 
 def _same_limit(analyses: Sequence[Analysis]) -> bool:
@@ -272,8 +272,8 @@ def _in_ratio(value: float | None, one: float | None, other: float | None) -> fl
     """Return a value in the ratio of two others."""
     if value is None or one is None or not other:
         return None
-    found = value * one / other
-    return found if math.isfinite(found) else None  # of a foreign record, whose interval has no end
+    result = value * one / other
+    return result if math.isfinite(result) else None  # of a foreign record, whose interval has no end
 
 
 def _inside(read: Callable[[Sequence[TransferItem]], int]) -> Callable[[Analysis], int | None]:
@@ -377,8 +377,8 @@ def figures(analyses: Sequence[Analysis]) -> tuple[ComparedFigure, ...]:
         (_VERDICT, lambda one: one.verdict),
         (_WORK, lambda one: one),
     )
-    found = (row.compared(analyses, [part(one) for one in analyses]) for rows, part in groups for row in rows)
-    return tuple(each for each in found if any(value is not None for value in each.values))
+    result = (row.compared(analyses, [part(one) for one in analyses]) for rows, part in groups for row in rows)
+    return tuple(each for each in result if any(value is not None for value in each.values))
 
 
 def of_plans(analyses: Sequence[Analysis], plans: Sequence[PlanResult | None], name: str) -> ComparedFigure:

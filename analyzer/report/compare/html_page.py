@@ -13,7 +13,7 @@ from analyzer.report.summary import figure_words
 
 
 def render(comparison: Comparison) -> str:
-    """The comparison as one page; the same comparison gives the same bytes."""
+    """Return the comparison as one page; the same comparison gives the same bytes."""
     return environment().get_template("compare.html.j2").render(build(comparison))
 
 
@@ -31,7 +31,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
             (tree_page.missing(comparison, at), tree_page.lead(comparison, at))
             for at in range(1, len(comparison.labels))
         ),
-        "marks": figure_words.origins_told("under Environment"),
+        "marks": figure_words.origin_note("under Environment"),
         "charts": {chart.name: chart for chart in charts},
         "data": {
             "name": "comparison",
@@ -57,7 +57,7 @@ def build(comparison: Comparison) -> dict[str, Any]:
 
 
 def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
-    """The page's charts, in their order."""
+    """Return the page's charts, in their order."""
     records, labels = comparison.analyses, comparison.labels
     charts = (
         batches.plans(*records, labels=labels),

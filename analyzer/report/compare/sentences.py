@@ -132,26 +132,26 @@ def _plans(comparison: Comparison) -> tuple[str, str]:
 
 def statements(comparison: Comparison) -> tuple[str, ...]:
     """Return the verdicts, what is cheapest and what takes least energy; those that the records can tell."""
-    said, analyses = [_verdicts(comparison)], comparison.analyses
+    texts, analyses = [_verdicts(comparison)], comparison.analyses
     if all(one.generation for one in analyses):
-        said = [
+        texts = [
             _least(comparison, "generation.usd_per_million_tokens", "costs least", "per million tokens"),
             _least(comparison, "generation.joules_per_token", "takes least energy", "a token"),
-            f"One decode step: {_plans(comparison)[0]} {said[0]}",
+            f"One decode step: {_plans(comparison)[0]} {texts[0]}",
         ]
     elif all(one.capacity for one in analyses):
         # Of such records a request's dollars are asked for, which the answer has, not those of a batch.
-        said = [f"One batch: {_plans(comparison)[0]} {said[0]}"]
+        texts = [f"One batch: {_plans(comparison)[0]} {texts[0]}"]
     else:
-        said += [
+        texts += [
             _least(comparison, "usd_per_million", "costs least", "per million"),
             _least(comparison, "energy_j", "takes least energy", "for each"),
         ]
     # Which prices a record's dollars are, where they are not the usual ones.
     for label, one in zip(comparison.labels, analyses, strict=True):
         prices = price_words.statement(one)
-        said.append(prices and f"In {label}: {prices}")
-    return tuple(filter(None, said))
+        texts.append(prices and f"In {label}: {prices}")
+    return tuple(filter(None, texts))
 
 
 def _verdicts(comparison: Comparison) -> str:

@@ -1,4 +1,4 @@
-"""What changed between two fleets, in sentences (``analyze fleet --compare OLD``)."""
+"""Changes between two fleets, in sentences (``analyze fleet --compare OLD``)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def changes(old: Fleet, new: Fleet) -> tuple[str, ...]:
         if was.failure is None and now.failure is None
     }
     lines = [f"{name}: {'; '.join(parts)}." for name, parts in changed.items() if parts]
-    told = [
+    sentences = [
         *_named(failed, "fails now", "fail now"),
         *_named(mended, "failed before and no longer does", "failed before and no longer do"),
         *_named([name for name in after if name not in before], "is new", "are new"),
@@ -43,17 +43,17 @@ def changes(old: Fleet, new: Fleet) -> tuple[str, ...]:
     ]
     if same_pricing:
         saved = [math.fsum(move.saved_usd_per_month for move in fleet.moves) for fleet in (old, new)]
-        told += _sums("Moves would save", saved)
+        sentences += _sums("Moves would save", saved)
         packed = [one.usd_per_month for fleet in (old, new) if (one := fleet.consolidation) is not None]
-        told += _sums("On shared machines models with traffic cost", packed)
+        sentences += _sums("On shared machines models with traffic cost", packed)
     else:
-        told.append(f"Dollars are not compared: {old.pricing} before, {new.pricing} now.")
+        sentences.append(f"Dollars are not compared: {old.pricing} before, {new.pricing} now.")
     alike = len(both) - len(failed) - len(mended) - len(lines)
-    if not told:
+    if not sentences:
         return (f"Nothing changed: {plural(alike, 'model')} as before.",)
     if alike:
-        told.append(f"{plural(alike, 'model')} {'is' if alike == 1 else 'are'} as before.")
-    return tuple(map(printable, told))
+        sentences.append(f"{plural(alike, 'model')} {'is' if alike == 1 else 'are'} as before.")
+    return tuple(map(printable, sentences))
 
 
 def _sums(what: str, usd: Sequence[float]) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _answer(fleet: Fleet) -> Iterator[Block]:
 
 
 def _moves(fleet: Fleet) -> Iterator[Block]:
-    """What would cost less elsewhere, the most saved first."""
+    """Yield models that would cost less elsewhere, the most saved first."""
     if not fleet.moves:
         return
     names = words.device_names(fleet)
@@ -120,7 +120,7 @@ def _moves(fleet: Fleet) -> Iterator[Block]:
 
 
 def _models(fleet: Fleet) -> Iterator[Block]:
-    """A row for each model: its verdict, its cheapest device, its times and dollars there."""
+    """Yield a row for each model: its verdict, its cheapest device, its times and dollars there."""
     if not fleet.models:
         return
     names = words.device_names(fleet)
@@ -178,7 +178,7 @@ def _failures(fleet: Fleet) -> Iterator[Block]:
 
 
 def _shared(fleet: Fleet) -> Iterator[Block]:
-    """Who shares which machines."""
+    """Return who shares which machines."""
     packed = fleet.consolidation
     if packed is None:
         return
@@ -225,7 +225,7 @@ def _within(model: FleetModel, one: PackedModel) -> str:
 
 
 def _biases(fleet: Fleet) -> Iterator[Block]:
-    """What was measured beside what was predicted."""
+    """Yield measured times against predicted ones."""
     names = words.device_names(fleet)
     if fleet.biases:
         yield Table(

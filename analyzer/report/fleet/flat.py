@@ -36,14 +36,14 @@ _OF = {False: "inferences", True: "output tokens"}
 
 
 def kind(column: str) -> FlatKind:
-    """What a column holds."""
+    """Return the type of a column."""
     if column in _WHOLE:
         return "whole"
     return "truth" if column in _TRUTH else "real" if _REAL.fullmatch(column) else "text"
 
 
 def rows(fleet: Fleet) -> Iterator[Mapping[str, Any]]:
-    """A row for each cell, by ``COLUMNS``; a model without cells has one row, with none of a cell's values."""
+    """Yield a row per cell, by ``COLUMNS``; a model without cells has one row, without a cell's values."""
     names, moves = words.device_names(fleet), {move.model: move for move in fleet.moves}
     for model in fleet.models:
         own = _of_model(model)
@@ -92,12 +92,12 @@ def _of_model(model: FleetModel) -> dict[str, Any]:
 
 
 def render(fleet: Fleet) -> str:
-    """The rows; see ``report.csv_table``."""
+    """Return the rows; see ``report.csv_table``."""
     return table(COLUMNS, rows(fleet))
 
 
 def write(fleet: Fleet, path: str | os.PathLike[str]) -> bool:
-    """Writes the file whole or not at all; False, and no file, where pyarrow is not installed.
+    """Write the file whole or not at all; False, and no file, where pyarrow is not installed.
 
     Raises:
         OSError: The folder cannot be written.

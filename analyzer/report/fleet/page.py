@@ -12,7 +12,7 @@ from analyzer.report.document import AnswerFigure
 from analyzer.report.fleet import document, words
 from analyzer.report.html import environment
 from analyzer.report.method import Fact
-from analyzer.report.summary.figure_words import MARKS, origins_told
+from analyzer.report.summary.figure_words import MARKS, origin_note
 from analyzer.text import first_few, plural
 from analyzer.units import dollars
 
@@ -21,13 +21,13 @@ MOST_FAILURES = 20
 
 
 def render(fleet: Fleet) -> str:
-    """The fleet as one page; the same fleet gives the same bytes."""
+    """Return the fleet as one page; the same fleet gives the same bytes."""
     return environment().get_template("fleet.html.j2").render(build(fleet))
 
 
 def build(fleet: Fleet) -> dict[str, Any]:
-    """What the template is given; strings are plain text, to be escaped there."""
-    asked = {model.question for model in fleet.models}
+    """Return the template's values; strings are plain text, to be escaped there."""
+    questions = {model.question for model in fleet.models}
     failures = words.failed(fleet)
     return {
         "title": words.title(fleet),
@@ -39,8 +39,8 @@ def build(fleet: Fleet) -> dict[str, Any]:
         "more_failures": failures[MOST_FAILURES:],
         "failure_words": words.FAILURES,
         "method": _rests(fleet),
-        "questions": {key: word for key, word in words.QUESTIONS.items() if key in asked},
-        "marks": origins_told("in its page"),
+        "questions": {key: word for key, word in words.QUESTIONS.items() if key in questions},
+        "marks": origin_note("in its page"),
         "page_of": words.page_of,
         # No chart: nothing is compiled on this page.
         "compiles": False,
@@ -50,16 +50,16 @@ def build(fleet: Fleet) -> dict[str, Any]:
 
 def _tiles(fleet: Fleet) -> tuple[AnswerFigure, ...]:
     failures = len(words.failed(fleet))
-    asked = words.asked(fleet)
-    gpus = sum(device.kind == "gpu" for device in asked)
-    others = len(fleet.devices) - len(asked)
+    requested = words.requested(fleet)
+    gpus = sum(device.kind == "gpu" for device in requested)
+    others = len(fleet.devices) - len(requested)
     listed = f", and {plural(others, 'CPU')} of the price list" if others else ""
 
     answered = f"{len(fleet.models) - failures:,} answered, {failures:,} failed"
-    there = f"{plural(gpus, 'GPU')}, {plural(len(asked) - gpus, 'CPU')}{listed}"
+    there = f"{plural(gpus, 'GPU')}, {plural(len(requested) - gpus, 'CPU')}{listed}"
     tiles = [
         AnswerFigure("models", "Models", f"{len(fleet.models):,}", answered, bad=bool(failures)),
-        AnswerFigure("devices", "Devices", f"{len(asked):,}", there),
+        AnswerFigure("devices", "Devices", f"{len(requested):,}", there),
     ]
     if fleet.moves or any(model.today for model in fleet.models):
         certain = sum(move.certain for move in fleet.moves)
@@ -75,22 +75,22 @@ def _tiles(fleet: Fleet) -> tuple[AnswerFigure, ...]:
 
 
 def _rests(fleet: Fleet) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
-    """What the figures rest on."""
-    told = fleet.environment
-    devices = ", ".join(f"{device.name} ({device.slug})" for device in words.asked(fleet))
-    asked = (
+    """Return the basis of the figures."""
+    environment = fleet.environment
+    devices = ", ".join(f"{device.name} ({device.slug})" for device in words.requested(fleet))
+    question = (
         ("Devices", devices),
         ("Prices", price_words.KINDS[fleet.pricing]),
     )
     place = [
-        ("Where", told.where),
-        ("Date", told.date),
-        ("Kept from before", first_few(told.kept, 5) if told.kept else ""),
-        *((name, str(value)) for name, value in told.facts.items()),
+        ("Where", environment.where),
+        ("Date", environment.date),
+        ("Kept from before", first_few(environment.kept, 5) if environment.kept else ""),
+        *((name, str(value)) for name, value in environment.facts.items()),
     ]
-    versions = [(fleet.tool.name, fleet.tool.version), *told.versions.items()]
+    versions = [(fleet.tool.name, fleet.tool.version), *environment.versions.items()]
     sections = (
-        ("The question", asked),
+        ("The question", question),
         ("Where and when", tuple((name, value) for name, value in place if value)),
         ("Versions", tuple((name, value) for name, value in versions)),
     )
@@ -108,7 +108,7 @@ _WORDS = ("precision", "origin", "remark")
 
 
 def payload(fleet: Fleet) -> dict[str, Any]:
-    """What the page's script reads."""
+    """Return the data of the page's script."""
     names = words.device_names(fleet)
     kinds = {cell.device: cell.kind for model in fleet.models for cell in model.cells}
     kinds |= {device.slug: device.kind for device in fleet.devices}
@@ -182,7 +182,7 @@ def _cells(models: Sequence[FleetModel], slugs: Sequence[str]) -> dict[str, Any]
 
 
 def _column(values: Iterable[Any]) -> Any:
-    """A list, or one value alone where all are the same."""
+    """Return a list, or one value alone where all are the same."""
     every = list(values)
     # A bool equals its number: only what reads the same is.
     return {"all": every[0]} if every and all(value is every[0] for value in every) else every

@@ -41,12 +41,12 @@ def device_names(fleet: Fleet) -> dict[str, str]:
 
 
 def failed(fleet: Fleet) -> tuple[FleetModel, ...]:
-    """The models without a record."""
+    """Return the models without a record."""
     return tuple(model for model in fleet.models if model.failure is not None)
 
 
-def asked(fleet: Fleet) -> tuple[FleetDevice, ...]:
-    """The devices that were asked for: without CPUs that stand on the price list alone."""
+def requested(fleet: Fleet) -> tuple[FleetDevice, ...]:
+    """Return the devices that were asked for: without CPUs that stand on the price list alone."""
     return tuple(device for device in fleet.devices if device.named)
 
 
@@ -56,11 +56,11 @@ def title(fleet: Fleet) -> str:
 
 
 def _size(fleet: Fleet) -> str:
-    return f"{plural(len(fleet.models), 'model')} on {plural(len(asked(fleet)), 'device')}"
+    return f"{plural(len(fleet.models), 'model')} on {plural(len(requested(fleet)), 'device')}"
 
 
 def left(fleet: Fleet) -> str:
-    """That it was interrupted, in a sentence; empty where all models are done."""
+    """Return that it was interrupted, in a sentence; empty where all models are done."""
     if not fleet.left:
         return ""
     verb = "is" if fleet.left == 1 else "are"
@@ -68,7 +68,7 @@ def left(fleet: Fleet) -> str:
 
 
 def answer(fleet: Fleet) -> tuple[str, ...]:
-    """The answer in sentences, the most important first; what it counts where nothing else is said."""
+    """Return the answer in sentences, the most important first; what it counts where nothing else is said."""
     return fleet.sentences or (f"{counted(fleet)}.",)
 
 
@@ -79,13 +79,13 @@ def counted(fleet: Fleet) -> str:
 
 
 def page_of(name: str) -> str:
-    """Where a model's own page lies, as an address relative to the fleet's."""
+    """Return where a model's own page lies, as an address relative to the fleet's."""
     # "./" and quoted throughout: no name is read as a scheme or as another folder.
     return f"./{quote(name, safe='', errors='replace')}.html"
 
 
 def amount(cell: RankedWay) -> float | None:
-    """The dollars of a cell, in its model's unit."""
+    """Return the dollars of a cell, in its model's unit."""
     return cell.usd_per_million if cell.usd_per_month is None else cell.usd_per_month
 
 
@@ -96,24 +96,26 @@ def money(model: FleetModel, cell: RankedWay) -> str:
 
 
 def unit(model: FleetModel, cell: RankedWay) -> str:
-    """Which of the units of dollars a cell's are in: a key of ``PER``."""
+    """Return which of the units of dollars a cell's are in: a key of ``PER``."""
     if cell.usd_per_month is not None:
         return "capacity"
     return "generate" if generates(model, cell) else "run"
 
 
 def generates(model: FleetModel, cell: RankedWay) -> bool:
-    """Whether its million is of output tokens: a service may generate too."""
+    """Return whether its million is of output tokens: a service may generate too."""
     return model.question == "generate" or cell.tpot_s is not None
 
 
 def latency(model: FleetModel, cell: RankedWay) -> str:
-    """The times of a cell, with names where there are several: ``12.3 ms``, ``TTFT 180 ms, TPOT 12 ms``."""
+    """Return times of a cell, with names where there are several: ``12.3 ms``, ``TTFT 180 ms, TPOT 12 ms``."""
     if cell.ttft_s is not None or cell.tpot_s is not None:
         return f"TTFT {seconds(cell.ttft_s)}, TPOT {seconds(cell.tpot_s)}"
-    said = percentile(model)
+    statistic = percentile(model)
     shown = seconds(cell.latency_s)
-    return f"{shown} ({said})" if said and model.question == "capacity" and shown != UNKNOWN else shown
+    return (
+        f"{shown} ({statistic})" if statistic and model.question == "capacity" and shown != UNKNOWN else shown
+    )
 
 
 def percentile(model: FleetModel) -> str:
@@ -128,7 +130,7 @@ def percentile(model: FleetModel) -> str:
 
 
 def plan(cell: RankedWay) -> str:
-    """What runs it: ``GPU``, ``CPU and GPU``, ``2 GPUs``."""
+    """Return the plan's devices: ``GPU``, ``CPU and GPU``, ``2 GPUs``."""
     return f"{cell.gpus} GPUs" if cell.gpus > 1 else PLANS[cell.plan]
 
 
@@ -153,22 +155,22 @@ def instances(count: int, instance: str) -> str:
 
 
 def shown_cell(model: FleetModel) -> RankedWay | None:
-    """The cell that stands for a model where there is room for one: its cheapest, else its best."""
+    """Return the cell that stands for a model where there is room for one: its cheapest, else its best."""
     at = model.best if model.cheapest is None else model.cheapest
     return None if at is None else model.cells[at]
 
 
 def note(model: FleetModel, names: Mapping[str, str]) -> str:
-    """What is said beside a model: why it failed, that it has no answer, what its record notes."""
+    """Return a model's note: why it failed, that it has no answer, its record's notes."""
     if model.failure is not None:
         return f"{FAILURES[model.failure.kind]}: {model.failure.message}"
-    said = [] if shown_cell(model) or not model.cells else ["no device keeps its limits"]
+    parts = [] if shown_cell(model) or not model.cells else ["no device keeps its limits"]
     best = None if model.best is None else model.cells[model.best]
     if best is not None and model.cheapest is not None and best is not model.cells[model.cheapest]:
-        said.append(f"best of its own record: {where(best, names)}")
+        parts.append(f"best of its own record: {where(best, names)}")
     if model.errors:
-        said.append(plural(model.errors, "error"))
-    return "; ".join((*said, *model.notes))
+        parts.append(plural(model.errors, "error"))
+    return "; ".join((*parts, *model.notes))
 
 
 def pricing(fleet: Fleet) -> str:
@@ -178,11 +180,13 @@ def pricing(fleet: Fleet) -> str:
 
 def traffic(model: FleetModel) -> str:
     """``120 requests/s, p99 within 50 ms``; empty where the manifest does not say."""
-    asked = model.traffic
-    if asked is None:
+    requested = model.traffic
+    if requested is None:
         return ""
-    limit = f", {percentile(model)} within {seconds(asked.limit_s)}" if asked.limit_s is not None else ""
-    return f"{requests(asked.rate)}{limit}"
+    limit = (
+        f", {percentile(model)} within {seconds(requested.limit_s)}" if requested.limit_s is not None else ""
+    )
+    return f"{requests(requested.rate)}{limit}"
 
 
 def requests(rate: float) -> str:
@@ -191,7 +195,7 @@ def requests(rate: float) -> str:
 
 
 def consolidated(fleet: Fleet) -> tuple[str, ...]:
-    """The sums of a packing, one a sentence; nothing where no model has traffic."""
+    """Return the sums of a packing, one a sentence; nothing where no model has traffic."""
     packed = fleet.consolidation
     if packed is None:
         return ()

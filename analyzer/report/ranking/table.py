@@ -144,8 +144,8 @@ def _text(head: str, text: Callable[[RankedWay], str], *, drop: int = 0) -> Colu
 def _figure(head: str, key: str, text: Callable[[RankedWay], str], *, drop: int = 0) -> Column:
     def value(one: RankedWay) -> float | None:
         # What cannot run is sorted behind what can: its figures are as if it did.
-        found: float | None = getattr(one, key)
-        return found if one.runs else None
+        result: float | None = getattr(one, key)
+        return result if one.runs else None
 
     return Column(head, text, value, drop=drop)
 

@@ -59,7 +59,7 @@ def word(analysis: Analysis) -> str:
     return VERDICT_WORDS[answer.plan if answer is not None and leads(analysis) else analysis.verdict.device]
 
 
-def beside(analysis: Analysis) -> Iterator[tuple[str, str]]:
+def alternatives(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """Yield what stands next to the answer: what is as good, the fastest, the cheapest, and the CPU."""
     answer = of_run(analysis)
     if answer is None:
@@ -157,7 +157,7 @@ def about_first(analysis: Analysis) -> str:
 
 
 def cards(analysis: Analysis) -> tuple[PlanCard, ...]:
-    """The plans, each with its own figures; chosen is what the headline recommends, if it is among them."""
+    """Return plans, each with its own figures; chosen is what the headline recommends, if it is among them."""
     every = plan_cards.plan_cards(analysis)
     if not leads(analysis):
         return every
@@ -169,7 +169,7 @@ def cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 
 def table_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
-    """The same for a table: where several devices were asked about, the name of a plan has its device."""
+    """Return same for a table: where several devices were asked about, the name of a plan has its device."""
     if not leads(analysis):
         return cards(analysis)
     return tuple(
@@ -181,7 +181,7 @@ def table_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 
 def distinct_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
-    """The same without a best plan that is one of the others: that one says so."""
+    """Return the same without a best plan that is one of the others: that one says so."""
     every, plan = cards(analysis), analysis.plan("hybrid")
     same = plan_cards.twin(analysis, plan) if plan is not None else ""
     best = next((card for card in every if card.plan.name == "hybrid"), None)
@@ -193,9 +193,9 @@ def distinct_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 def _joined(card: PlanCard, best: PlanCard) -> PlanCard:
     # What does not run is the best of nothing.
     chosen = card.chosen or best.chosen
-    said = ""
+    text = ""
     if best.title != figure_words.SPLIT:
         # The page has one answer: what is not recommended is not called the best.
-        said = "No split of the operators gains anything over it."
-        said = f"This is the best plan: {said[0].lower()}{said[1:]}" if chosen else said
-    return replace(card, chosen=chosen, why=" ".join(filter(None, (card.why, said))))
+        text = "No split of the operators gains anything over it."
+        text = f"This is the best plan: {text[0].lower()}{text[1:]}" if chosen else text
+    return replace(card, chosen=chosen, why=" ".join(filter(None, (card.why, text))))

@@ -14,7 +14,7 @@ Time = CpuTime | GpuTime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """How an origin is shown, and what it means."""
+    """The mark of an origin, and its meaning."""
 
     name: str
     sign: str
@@ -52,7 +52,7 @@ VERDICT_WORDS: Mapping[str | None, str] = MappingProxyType(
 )
 
 
-def origins_told(place: str) -> tuple[Mark, ...]:
+def origin_note(place: str) -> tuple[Mark, ...]:
     """Return the marks of figures' origins where the machine is named in another place than under Method."""
     return tuple(
         replace(mark, meaning=mark.meaning.replace("under Method", place))
@@ -62,17 +62,17 @@ def origins_told(place: str) -> tuple[Mark, ...]:
 
 
 def sign(origin: str) -> str:
-    """The sign of an origin; empty where the record does not tell it."""
+    """Return the sign of an origin; empty where the record does not tell it."""
     return MARKS[origin].sign if origin in MARKS else ""
 
 
 def signed(origin: str) -> str:
-    """The origin with its sign: ``● measured``."""
+    """Return the origin with its sign: ``● measured``."""
     return f"{MARKS[origin].sign} {origin}" if origin in MARKS else origin
 
 
 def marked(figure: str, origin: str) -> str:
-    """A figure with the sign of its origin; as it is where the origin is not known."""
+    """Return a figure with the sign of its origin; as it is where the origin is not known."""
     return f"{figure} {MARKS[origin].sign}" if origin in MARKS and figure != UNKNOWN else figure
 
 

@@ -45,7 +45,7 @@ class TopOperator:
 
     @property
     def count(self) -> int:
-        """How many operators it is."""
+        """Return how many operators it is."""
         return len(self.operators)
 
     @property
@@ -65,7 +65,7 @@ class TopOperator:
 
     @property
     def place(self) -> str:
-        """Where it is in the model; of all of a type how many they are."""
+        """Return where it is in the model; of all of a type how many they are."""
         one = self.alone
         if one is None:
             return f"{self.count:,} operators"
@@ -113,7 +113,7 @@ class TopOperator:
 
     @property
     def speedup(self) -> str:
-        """How many times as fast as on the CPU it is on the GPU."""
+        """Return how many times as fast as on the CPU it is on the GPU."""
         if self.alone:
             return factor(self.alone.verdict.speedup)
         (cpu_s, _), (gpu_s, _) = self._time("cpu"), self._time("gpu")
@@ -134,7 +134,7 @@ class TopOperator:
 
     @property
     def explanation(self) -> str:
-        """Why one operator's verdict is what it is; of all of a type how many they are."""
+        """Return why one operator's verdict is what it is; of all of a type how many they are."""
         one = self.alone
         if one is None:
             return f"{self.count:,} operators of this type"
@@ -142,27 +142,27 @@ class TopOperator:
 
 
 def bound_of(operator: OperatorResult, time: Time | None) -> str:
-    """What limits an operator on one side; nothing limits what does not run or takes no time."""
+    """Return an operator's limit on one side; none where it does not run or takes no time."""
     if time is None or time.time_s == 0 or operator.verdict.reason in _NOWHERE:
         return ""
     return time.bound or ""
 
 
 def operator_words(verdict: OperatorVerdict) -> tuple[str, str]:
-    """The verdict: the device, or that it runs nowhere; and why in spite of the times, or empty."""
+    """Return the verdict: the device, or that it runs nowhere; and why in spite of the times, or empty."""
     if verdict.reason in _NOWHERE:
         return _NOWHERE[verdict.reason], ""
     return _DEVICES[verdict.device], _ASIDES.get(verdict.reason, "")
 
 
 def time_in_plan(operator: OperatorResult) -> float | None:
-    """The operator's time where the best plan puts it."""
+    """Return the operator's time where the best plan puts it."""
     time: Time | None = operator.cpu if operator.placement == "cpu" else operator.gpu
     return None if time is None else time.time_s
 
 
 def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...]:
-    """The operators that take most of the best plan's time; by FLOPs where no time is known.
+    """Return the operators that take most of the best plan's time; by FLOPs where no time is known.
 
     Where so many of them together have less than half of it, or most of them are small and much of it is in
     none, the types that take most, each as a whole: rows of 1 % each would hide what the time goes to.
@@ -186,7 +186,7 @@ def top_operators(analysis: Analysis, count: int = 10) -> tuple[TopOperator, ...
 
 
 def _hides_much(shares: Sequence[float]) -> bool:
-    """Whether rows of these shares say little about where the time goes."""
+    """Return whether rows of these shares say little about where the time goes."""
     shown, small = sum(shares), sum(one < _SMALL_ROW for one in shares)
     return shown < _MOST_SHOWN or (small > len(shares) / 2 and 1 - shown > _MUCH_HIDDEN)
 
@@ -197,7 +197,7 @@ _MOST_SHOWN, _SMALL_ROW, _MUCH_HIDDEN = 0.5, 0.02, 0.1
 
 
 def top_title(top: Sequence[TopOperator], analysis: Analysis) -> str:
-    """``What takes the best plan's time``, and that its rows are of types where they are."""
+    """Return the title of the table, and whether its rows are types."""
     if not top or top[0].share is None:
         return "The operators that compute most"
     by_type = "by type of operator" if any(row.count > 1 for row in top) else ""

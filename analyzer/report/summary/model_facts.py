@@ -29,7 +29,7 @@ def in_precision(analysis: Analysis) -> str:
 
 
 def uses_gpu(analysis: Analysis) -> bool:
-    """Whether a CUDA session computes anything on the GPU that counts: moving data alone fills no GPU."""
+    """Return whether a CUDA session computes anything on the GPU; moving data alone fills no GPU."""
     on_gpu = [
         operator
         for operator in analysis.operators
@@ -51,13 +51,13 @@ def at_least(analysis: Analysis) -> str:
 
 
 # Of the FLOPs of a run, from where on what is folded is told: a count of the plain model differs by it.
-_FOLDED_TOLD = 0.01
+_FOLDED_SHOWN = 0.01
 
 
 def folded(analysis: Analysis) -> str:
-    """What is computed once in place of in every run, for behind a count of FLOPs; empty where it is little."""
+    """Return the FLOPs computed once instead of in every run, for behind a count; empty where few."""
     flops = analysis.totals.folded_flops or 0
-    if not flops or flops < _FOLDED_TOLD * analysis.totals.flops:
+    if not flops or flops < _FOLDED_SHOWN * analysis.totals.flops:
         return ""
     return f"{flop_count(flops)} more once, when the session is made"
 
@@ -67,8 +67,8 @@ def fused_bytes(analysis: Analysis) -> str:
     totals = analysis.totals
     if totals.fused_bytes_read is None or totals.fused_bytes_written is None:
         return ""
-    told = byte_count(totals.fused_bytes_read + totals.fused_bytes_written)
-    return "" if told == byte_count(totals.bytes_read + totals.bytes_written) else told
+    fused = byte_count(totals.fused_bytes_read + totals.fused_bytes_written)
+    return "" if fused == byte_count(totals.bytes_read + totals.bytes_written) else fused
 
 
 def statements(analysis: Analysis) -> tuple[str, ...]:
@@ -87,34 +87,34 @@ def guesses(analysis: Analysis) -> tuple[str, ...]:
 
 
 def open_sizes(analysis: Analysis) -> str:
-    """Which sizes and trips nobody knows, in a few sentences for the headline; empty where all are known."""
-    said = []
+    """Return the unknown sizes and trips, in sentences for the headline; empty where all are known."""
+    parts = []
     assumed = analysis.model.assumed_sizes
     if assumed:
         sizes = first_few(f"{name} = {size}" for name, size in assumed.items())
-        said.append(f"Nothing says how large the inputs are: this is for {sizes} (--input sets sizes).")
+        parts.append(f"Nothing says how large the inputs are: this is for {sizes} (--input sets sizes).")
     # In a sentence of the headline the line that says them is enough: how much may be less stands in the note.
     unknown = [note.partition(":")[0] for note in analysis.model.notes if WHOLE_SEQUENCES in note]
-    said += [f"{words}: this is for whole sequences (--input says how long)." for words in unknown]
+    parts += [f"{words}: this is for whole sequences (--input says how long)." for words in unknown]
     number = sum(any(map(_is_open, operator.outputs)) for operator in analysis.operators)
     if number:
         every = plural(len(analysis.operators), "operator")
-        said.append(f"The data decide the size of what {number:,} of {every} write: their times are guesses.")
+        parts.append(f"The data decide the size of what {number:,} of {every} write: their times are guesses.")
     endless = [operator for operator in analysis.operators if without_trips(operator.note)]
     if endless:
         names = first_few(f"{operator.op_type} #{operator.index}" for operator in endless)
         run = "runs its body" if len(endless) == 1 else "run their bodies"
-        said.append(f"The data decide how often {names} {run}: predictions allow for 1 to 10,000 times.")
-    return " ".join(said)
+        parts.append(f"The data decide how often {names} {run}: predictions allow for 1 to 10,000 times.")
+    return " ".join(parts)
 
 
 def inputs(analysis: Analysis) -> str:
     """``z 144, pos 144x3, edge_index 2x2,448; y was left out (None)``; empty of a model without inputs."""
     stays = {pair.input for pair in analysis.model.state}
-    told = [f"{tensor.name} {_sizes(tensor)}" for tensor in analysis.model.inputs if tensor.name not in stays]
+    texts = [f"{tensor.name} {_sizes(tensor)}" for tensor in analysis.model.inputs if tensor.name not in stays]
     if analysis.model.training:
         # The step's graph reads parameters and the optimizer's state as well: names of modules.
-        told = [words for words in told if "." not in words.partition(" ")[0]]
+        texts = [words for words in texts if "." not in words.partition(" ")[0]]
     # What the loss of a step reads has a name of its own, which may be that of an argument left out.
     names = tuple(f"{tensor.name} was " for tensor in analysis.model.inputs)
     left_out = [
@@ -122,8 +122,8 @@ def inputs(analysis: Analysis) -> str:
         for note in analysis.model.notes
         if LEFT_OUT in note and not note.startswith(names)
     ]
-    more = [f"{len(told) - _INPUTS_NAMED:,} more"] if len(told) > _INPUTS_NAMED else []
-    return "; ".join(filter(None, (", ".join((*told[:_INPUTS_NAMED], *more)), *left_out)))
+    more = [f"{len(texts) - _INPUTS_NAMED:,} more"] if len(texts) > _INPUTS_NAMED else []
+    return "; ".join(filter(None, (", ".join((*texts[:_INPUTS_NAMED], *more)), *left_out)))
 
 
 # A line has room for so many.
@@ -137,22 +137,22 @@ def _sizes(tensor: TensorInfo) -> str:
 
 
 def inputs_line(analysis: Analysis) -> str:
-    """The inputs as a sentence; empty where one input was guessed, which is told with its shape."""
+    """Return the inputs as a sentence; empty where one input was guessed, which is told with its shape."""
     few = len(analysis.model.inputs) < 2
-    told = "" if few and analysis.model.guessed_inputs else inputs(analysis)
+    line = "" if few and analysis.model.guessed_inputs else inputs(analysis)
     whose = " of the script's own call" if analysis.model.inputs_origin == "script" else ""
-    return f"Inputs{whose}: {told}." if told else ""
+    return f"Inputs{whose}: {line}." if line else ""
 
 
 def assumed(analysis: Analysis) -> str:
-    """Whose a training step is, and what it takes for granted that no file says: loss and optimizer."""
+    """Return whose a training step is, and what it takes for granted that no file says: loss and optimizer."""
     if analysis.training is None:
         return ""
     return " ".join((whose_step(analysis), *analysis.training.assumed))
 
 
 def whose_step(analysis: Analysis) -> str:
-    """What runs the training step whose times are told; empty of an inference."""
+    """Return the framework of the training step's times; empty for an inference."""
     if analysis.training is None:
         return ""
     if any(UNROLLED in note for note in analysis.model.notes):
@@ -167,7 +167,7 @@ def examples(analysis: Analysis) -> str:
 
 
 def guessed_inputs(analysis: Analysis) -> str:
-    """Which inputs nobody gave, in a sentence; empty where somebody did."""
+    """Return which inputs nobody gave, in a sentence; empty where somebody did."""
     guessed = analysis.model.guessed_inputs
     if not guessed:
         return ""
@@ -175,15 +175,15 @@ def guessed_inputs(analysis: Analysis) -> str:
 
 
 def state(analysis: Analysis) -> str:
-    """Which inputs were taken for state, in a sentence; empty where none was."""
+    """Return which inputs were taken for state, in a sentence; empty where none was."""
     names = [pair.input for pair in analysis.model.state]
     if not names:
         return ""
     named = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-    said = "is state: it stays" if len(names) == 1 else "are state: they stay"
+    clause = "is state: it stays" if len(names) == 1 else "are state: they stay"
     whose = "its" if len(names) == 1 else "their"
     return (
-        f"{plural(len(names), 'input')} ({named}) {said} on the device from run to run "
+        f"{plural(len(names), 'input')} ({named}) {clause} on the device from run to run "
         f"(--no-state counts {whose} copies)."
     )
 
@@ -194,7 +194,7 @@ def _is_open(tensor: TensorInfo) -> bool:
 
 
 def missing(analysis: Analysis) -> tuple[str, ...]:
-    """What the record does not hold, one sentence each: a report says so instead of showing a gap."""
+    """Return the record's gaps, one sentence each: a report says so instead of showing a gap."""
     gaps = []
     if not analysis.operators:
         gaps.append("The model has no operators.")
@@ -218,7 +218,7 @@ def missing(analysis: Analysis) -> tuple[str, ...]:
 
 
 def _without_memory(analysis: Analysis) -> str:
-    """What is known of the memory where no sum is, and what is not."""
+    """Return the known parts of the memory where there is no sum, and the unknown ones."""
     tensors = (tensor for operator in analysis.operators for tensor in (*operator.inputs, *operator.outputs))
     of_open_size = dict.fromkeys(tensor.name for tensor in tensors if tensor_bytes(tensor) is None)
     why = f": the size of {first_few(of_open_size)} is open" if of_open_size else ""
@@ -227,7 +227,7 @@ def _without_memory(analysis: Analysis) -> str:
 
 
 def _arena_held(analysis: Analysis) -> str:
-    """What the session on the CPU held while it was timed: of open sizes it is all that is known."""
+    """Return the arena of the timed CPU session: of open sizes it is all that is known."""
     measured = analysis.environment.measurement.get("cpu")
     held = measured.get("arena_peak_bytes") if isinstance(measured, Mapping) else None
     if not isinstance(held, int):
@@ -236,7 +236,7 @@ def _arena_held(analysis: Analysis) -> str:
 
 
 def peak(side: Literal["cpu", "gpu"], device: Device, precision: str) -> tuple[str, float] | None:
-    """The type and the peak that products of this precision run at on a device."""
+    """Return the type and the peak that products of this precision run at on a device."""
     dtype = peak_type(side, device.peak_flops_per_s, precision)
     return None if dtype is None else (dtype, device.peak_flops_per_s[dtype])
 

@@ -35,7 +35,7 @@ class PlanCard:
 
 
 def best_plan(analysis: Analysis) -> PlanResult | None:
-    """The best plan that a record has: of ``gpu="none"`` it holds the CPU's alone; None where it cannot run."""
+    """Return a record's best plan, the CPU's for ``gpu="none"``; None where it cannot run."""
     plan = analysis.plan("hybrid") or analysis.plan("gpu") or analysis.plan("cpu")
     return plan if plan is not None and plan.fits and analysis.verdict.device is not None else None
 
@@ -52,7 +52,7 @@ def copies_apart(analysis: Analysis) -> str:
 
 
 def energy_of(analysis: Analysis) -> str:
-    """Whose watts the joules of the plans are; empty where none are known or the record does not tell."""
+    """Return the devices whose power the joules count; empty where unknown."""
     by_machine: dict[str, list[str]] = {}
     for plan in analysis.plans:
         if plan.energy_of:
@@ -62,24 +62,24 @@ def energy_of(analysis: Analysis) -> str:
 
 
 def priced_on(analysis: Analysis) -> str:
-    """Whose dollars those of the plans are; empty where none are known."""
+    """Return whose dollars those of the plans are; empty where none are known."""
     by_instance: dict[str, list[str]] = {}
     for plan in analysis.plans:
         if plan.usd_per_million is not None and plan.instance:
             by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
-    told = [f"Dollars are of rented machines at full use: {'; '.join(parts)}."] if parts else []
-    return " ".join((*told, *_doubtful_hosts(analysis)))
+    texts = [f"Dollars are of rented machines at full use: {'; '.join(parts)}."] if parts else []
+    return " ".join((*texts, *_doubtful_hosts(analysis)))
 
 
 def _doubtful_hosts(analysis: Analysis) -> Iterator[str]:
     """Machines with a GPU of which the processor is not known: it launches the GPU's kernels."""
-    found = dict.fromkeys(
+    result = dict.fromkeys(
         (plan.instance, plan.host)
         for plan in analysis.plans
         if plan.usd_per_million is not None and plan.host_basis == "assumed"
     )
-    for instance, host in found:
+    for instance, host in result:
         yield f"The CPU of {instance} is not known: taken as {host}, with wider intervals."
 
 
@@ -101,17 +101,17 @@ def _rented(analysis: Analysis, plan: PlanResult) -> str:
     if plan.instance_latency_s is not None:
         there = plan.instance_latency_s
     elsewhere = there is not None and seconds(there) != seconds(plan.latency_s)
-    said = (
+    parts = (
         f"{dollars(plan.usd_per_hour)} an hour" if plan.usd_per_hour is not None else "",
         price_words.whole(plan),
         f"{seconds(there)} there" if elsewhere else "",
     )
-    details = ", ".join(filter(None, said))
+    details = ", ".join(filter(None, parts))
     return f"{plan.instance} ({details})" if plan.instance and details else plan.instance
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
-    """The plans side by side, in the record's order."""
+    """Return the plans side by side, in the record's order."""
     return tuple(_card(analysis, plan) for plan in analysis.plans)
 
 
@@ -148,7 +148,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
 
 
 def _why_no_split(analysis: Analysis, plan: PlanResult) -> str:
-    """Why a split that is the quickest plan is not recommended; empty of any other plan."""
+    """Return why a split that is the quickest plan is not recommended; empty of any other plan."""
     verdict, session = analysis.verdict, better_session(analysis.plans)
     if plan.name != "hybrid" or verdict.device == "hybrid" or not plan.fits or session is None:
         return ""
@@ -188,7 +188,7 @@ def _runs_on(analysis: Analysis, plan: PlanResult) -> str:
 
 
 def twin(analysis: Analysis, plan: PlanResult) -> str:
-    """Which single-device plan the best plan turns out to be: ``cpu``, ``gpu`` or empty."""
+    """Return which single-device plan the best plan turns out to be: ``cpu``, ``gpu`` or empty."""
     if plan.name != "hybrid":
         return ""
     for name in ("cpu", "gpu"):

@@ -15,7 +15,7 @@ from analyzer.units import UNKNOWN, factor
 
 
 def measure_again(analysis: Analysis) -> str:
-    """What goes before an answer that other processes have spoilt; empty where they have not."""
+    """Return the caveat of an answer that other processes have spoilt; empty where they have not."""
     measured = analysis.environment.measurement.get("cpu")
     busy = isinstance(measured, Mapping) and measured.get("busy") is True
     low, high = analysis.verdict.low, analysis.verdict.high
@@ -35,7 +35,7 @@ def measure_again(analysis: Analysis) -> str:
 
 
 def rests_on_guesses(analysis: Analysis) -> str:
-    """What goes before an answer for sizes that nobody knows; empty where all are known."""
+    """Return the caveat of an answer for guessed sizes; empty where all are known."""
     return "Some sizes are guessed." if open_sizes(analysis) else ""
 
 
@@ -46,7 +46,7 @@ _MEASURE_AGAIN = "Measure again on a quiet machine, or predict (--no-run): this 
 
 
 def confidence(analysis: Analysis) -> str:
-    """How much and how sure, in one line; empty without a GPU, or where a plan has no room to run."""
+    """Return how much and how sure, in one line; empty without a GPU, or where a plan has no room to run."""
     verdict = analysis.verdict
     # A ratio to a plan that has no room to run would be one to nothing.
     if verdict.speedup is None or not all(plan.fits for plan in analysis.plans) or _nothing_on_gpu(analysis):
@@ -66,19 +66,19 @@ def confidence(analysis: Analysis) -> str:
 
 
 def reasons(analysis: Analysis) -> tuple[str, ...]:
-    """Why, in up to three sentences; the short reason where there are none."""
+    """Return why, in up to three sentences; the short reason where there are none."""
     verdict = analysis.verdict
     return verdict.because or ((verdict.reason,) if verdict.reason else ())
 
 
 def errors(analysis: Analysis) -> str:
-    """The findings that are errors, in a sentence or two beside the answer; empty where there is none.
+    """Return the findings that are errors, in a sentence or two beside the answer; empty where there is none.
 
     A note can wait until a reader comes to the findings. That a model computes something else in ONNX Runtime,
     or half of it beside the GPU, cannot; what costs less than a fiftieth of every plan can.
     """
     quickest_s = min((plan.latency_s for plan in analysis.plans), default=0.0)
-    found = [
+    result = [
         finding
         for finding in analysis.findings
         if finding.severity == "error"
@@ -86,13 +86,13 @@ def errors(analysis: Analysis) -> str:
         # The answer's own sentence says whether it keeps the limit, whatever other devices do.
         and not (finding.code == OVER_SLO and analysis.answer is not None)
     ]
-    if not found:
+    if not result:
         return ""
     # A list of copies names every tensor: all of it stands in the finding.
-    said = textwrap.shorten(found[0].message.rstrip("."), _LONGEST_ERROR, placeholder=" …")
-    rest = len(found) - 1
+    message = textwrap.shorten(result[0].message.rstrip("."), _LONGEST_ERROR, placeholder=" …")
+    rest = len(result) - 1
     more = f" {plural(rest, 'more error')} {'is' if rest == 1 else 'are'} among the findings." if rest else ""
-    return f"Error {found[0].code}: {said}.{more}"
+    return f"Error {result[0].code}: {message}.{more}"
 
 
 _LONGEST_ERROR = 200
@@ -100,7 +100,7 @@ _OF_NOTE = 0.02
 
 
 def subject(analysis: Analysis) -> str:
-    """What the verdict is for: ``batch 64, tf32, for latency``."""
+    """Return the verdict's subject: ``batch 64, tf32, for latency``."""
     batch = f"batch {batch_of(analysis)}, " if batch_of(analysis) is not None else ""
     if not has_batch(analysis):
         batch = "per call, "
@@ -133,10 +133,14 @@ def crossover(analysis: Analysis) -> str:
 
 
 def _to_analyse_several(analysis: Analysis) -> str:
-    """What to ask for more batches; empty where that was asked already, or the file has one alone."""
-    asked = analysis.invocation.options.get("batch", ()) if analysis.invocation is not None else ()
+    """Return the option for more batches; empty where it was given, or the file has one alone."""
+    batches_given = analysis.invocation.options.get("batch", ()) if analysis.invocation is not None else ()
     batch = analysis.model.batch
-    if batch is None or analysis.model.exporter in _FIXED_IN_FILES or any("," in text for text in asked):
+    if (
+        batch is None
+        or analysis.model.exporter in _FIXED_IN_FILES
+        or any("," in text for text in batches_given)
+    ):
         return ""
     # The first is the report's.
     return f" (--batch {batch},{1 if batch > 1 else 32} analyses several)"
@@ -147,15 +151,15 @@ _FIXED_IN_FILES = ("onnx", "pt2")
 
 
 def _hedged(text: str, analysis: Analysis) -> str:
-    """Who wins at which batch, with what that rests on: no surer than the answer that it stands beside."""
+    """Return who wins at which batch, and on what basis: no surer than the answer next to it."""
     if {part.device for part in analysis.verdict.ranges} == {"either"}:
         return text
     hedges = (
         ("with guessed sizes", rests_on_guesses(analysis)),
         ("by this rough measurement", measure_again(analysis)),
     )
-    said = ", ".join(words for words, holds in hedges if holds)
-    return f"{said[:1].upper()}{said[1:]}, {text[:1].lower()}{text[1:]}" if said else text
+    hedge = ", ".join(words for words, holds in hedges if holds)
+    return f"{hedge[:1].upper()}{hedge[1:]}, {text[:1].lower()}{text[1:]}" if hedge else text
 
 
 def crossover_batch(verdict: VerdictResult) -> str:
@@ -166,13 +170,13 @@ def crossover_batch(verdict: VerdictResult) -> str:
 
 
 def _nothing_on_gpu(analysis: Analysis) -> bool:
-    """Whether a CUDA session would run every operator on the CPU: there is nothing to compare at any batch."""
+    """Return whether a CUDA session would run every operator on the CPU, at any batch."""
     groups = [group for group in analysis.groups if group.session == "cuda"]
     return bool(groups) and all(group.provider == "cpu" for group in groups)
 
 
 def batches(analysis: Analysis) -> str:
-    """What is known over the batch: the crossover, where the GPU is saturated, what fits into its memory."""
+    """Return the batch facts: the crossover, where the GPU saturates, what fits into its memory."""
     verdict = analysis.verdict
     largest = max((row.batch for row in analysis.sweep), default=0)
     sentences = [crossover(analysis)]
@@ -188,11 +192,11 @@ def batches(analysis: Analysis) -> str:
 
 
 def _falling_throughput(analysis: Analysis) -> str:
-    """Where a GPU does less at larger batches than at its best one; empty where it keeps that rate."""
+    """Return where a GPU does less at larger batches than at its best one; empty where it keeps that rate."""
     fitting = [(row.batch, row.plans["gpu"]) for row in analysis.sweep if "gpu" in row.plans]
     rates = [(batch, plan.throughput_per_s) for batch, plan in fitting if plan.fits]
     best_at, best = max(rates, key=lambda pair: pair[1], default=(0, 0.0))
-    fallen = next(((batch, one) for batch, one in rates if batch > best_at and one < _KEPT * best), None)
+    fallen = next(((batch, one) for batch, one in rates if batch > best_at and one < _LIMIT_WORDS * best), None)
     if fallen is None:
         return ""
     return (
@@ -202,4 +206,4 @@ def _falling_throughput(analysis: Analysis) -> str:
 
 
 # Of the best throughput, below what a larger batch is said to do less. A judgement.
-_KEPT = 0.8
+_LIMIT_WORDS = 0.8

@@ -1,4 +1,4 @@
-"""What a fix works with: a model on its way, the time that is predicted of it, the numbers that it gives."""
+"""The bench of a fix: a model on its way, its predicted time, and its outputs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LARGEST_FLOAT16 = 65504.0  # (2 - 2^-10) * 2^15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputTerms:
-    """What outputs may differ by from those of the original model.
+    """The allowed difference between outputs and those of the original model.
 
     ``precision`` is the type whose tolerance holds, ``float16`` or ``int8``, None for the outputs' own;
     ``last_rows`` are axes by output of which the last row alone is left.
@@ -67,7 +67,7 @@ class NotApplied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What every fix of one model works with.
+    """The common input of every fix of one model.
 
     A fix counts by the fastest of ``plans``; with ``where_faster`` one that is predicted to bring nothing is
     left out. ``folder`` is removed at the end.
@@ -82,7 +82,7 @@ class Bench:
     progress: Progress
 
     def stage(self, path: Path, terms: OutputTerms) -> Stage:
-        """A model file, read and predicted."""
+        """Return a model file, read and predicted."""
         before = self.basis.loaded
         assert before is not None
         limits = before.limits
@@ -91,10 +91,10 @@ class Bench:
         )
         prepared = prepare(loaded.graph(), release=self.basis.predictor.options.onnxruntime or "")
         # Nothing measured: of the model before a fix and behind it the same is known.
-        asked = self.basis.predictor.decision_input(prepared, self.basis.gpu, before.batch, None)
-        found = tuple(plan_all(asked))
-        counted = [plan for plan in found if plan.name in self.plans]
-        plan = min(counted or found, key=lambda each: each.latency.value)
+        question = self.basis.predictor.decision_input(prepared, self.basis.gpu, before.batch, None)
+        result = tuple(plan_all(question))
+        counted = [plan for plan in result if plan.name in self.plans]
+        plan = min(counted or result, key=lambda each: each.latency.value)
         groups = prepared.groups_on_cpu if plan.name == "cpu" else prepared.cuda_groups
         latency = plan.latency
         return Stage(
@@ -102,11 +102,11 @@ class Bench:
         )
 
     def new_folder(self) -> Path:
-        """An empty folder."""
+        """Return an empty folder."""
         return Path(tempfile.mkdtemp(dir=self.folder))
 
     def made(self, tool: str, stage: Stage, **arguments: Any) -> tuple[Path, Mapping[str, Any]]:
-        """What one of ONNX Runtime's or onnxscript's tools makes of a model, and what it tells.
+        """Return the result of one of ONNX Runtime's or onnxscript's tools on a model, and its messages.
 
         Raises:
             MeasurementError: It makes nothing of it.
@@ -114,15 +114,15 @@ class Bench:
         import onnx
 
         folder = self.new_folder()
-        told = rewritten(tool, stage.path, folder, self.progress, **arguments)
+        reply = rewritten(tool, stage.path, folder, self.progress, **arguments)
         path = folder / stage.path.name
         before, after = (onnx.load(str(each), load_external_data=False) for each in (stage.path, path))
         keep_origins(before, after)
         path.write_bytes(after.SerializeToString())
-        return path, told
+        return path, reply
 
     def numbers(self, path: Path, terms: OutputTerms) -> Mapping[str, Any]:
-        """The outputs of a model against those of the original, both on the CPU.
+        """Return the outputs of a model against those of the original, both on the CPU.
 
         Raises:
             MeasurementError: They cannot be had.
@@ -167,7 +167,7 @@ def numbers_task(
     return {**task, "feeds": str(feeds), "sets": _INPUT_SETS, **own}
 
 
-def compared(found: Mapping[str, Any]) -> tuple[bool, str, tuple[Mapping[str, Any], ...]]:
+def compared(result: Mapping[str, Any]) -> tuple[bool, str, tuple[Mapping[str, Any], ...]]:
     """Return whether outputs agree, why they do not, and a row for each of them."""
     rows = tuple(
         {
@@ -178,7 +178,7 @@ def compared(found: Mapping[str, Any]) -> tuple[bool, str, tuple[Mapping[str, An
             "tolerance": row["tolerance"],
             "agrees": row["agrees"],
         }
-        for row in found["outputs"]
+        for row in result["outputs"]
     )
-    wrong = [f"{row['name']}: {row['why']}" for row in found["outputs"] if not row["agrees"]]
+    wrong = [f"{row['name']}: {row['why']}" for row in result["outputs"] if not row["agrees"]]
     return not wrong, "; ".join(wrong), rows

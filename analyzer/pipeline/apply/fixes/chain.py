@@ -75,11 +75,11 @@ class FixedModel:
 
     def named_as_written(self, analysis: Analysis, folder: Path) -> Analysis:
         """Return its analysis under the name that it is written to."""
-        path, asked = shown_path(folder / _MODEL), analysis.invocation
+        path, invocation = shown_path(folder / _MODEL), analysis.invocation
         return replace(
             analysis,
             model=replace(analysis.model, name=self.before.model.name, source=path),
-            invocation=None if asked is None else replace(asked, model=path),
+            invocation=None if invocation is None else replace(invocation, model=path),
         )
 
     def release(self) -> None:
@@ -90,7 +90,7 @@ class FixedModel:
 def fixed_model(
     analysis: Analysis, basis: AnalysisBasis, request: ApplyRequest, folder: Path, progress: Progress
 ) -> tuple[FixedModel | None, tuple[str, ...]]:
-    """The model behind the fixes that were asked for, None where there is none, and notes on those left out.
+    """Return the model after the requested fixes, None where there is none, and notes on skipped ones.
 
     ``folder`` outlives what is done with the result.
 
@@ -98,12 +98,12 @@ def fixed_model(
         DisagreementError: A fix that was named gives other numbers.
         UsageError: A fix that was named does not apply.
     """
-    asked: dict[str, Fix] = {name: FIXES[name] for name in request.fixes}
+    fixes: dict[str, Fix] = {name: FIXES[name] for name in request.fixes}
     graph = basis.prepared.graph
     if request.form is not None and request.form not in (model_precision(graph), integer_form(graph)):
         check_form(request.form)
-        asked[request.form] = FORMS[request.form]
-    if not asked:
+        fixes[request.form] = FORMS[request.form]
+    if not fixes:
         return None, ()
     assert basis.loaded is not None
     place = folder / "original"
@@ -131,7 +131,7 @@ def fixed_model(
     stage = first = bench.stage(original.model_path, OutputTerms())
     applied: list[AppliedFix] = []
     notes: list[str] = []
-    for name, fix in asked.items():
+    for name, fix in fixes.items():
         optional = request.every_fix and name in FIXES
         progress(f"fixing: {name}", None)
         made = _attempted(fix, stage, bench)
@@ -194,21 +194,21 @@ def _option(name: str) -> str:
 def with_form_of_record(
     request: ApplyRequest, analysis: Analysis, basis: AnalysisBasis
 ) -> tuple[ApplyRequest, Analysis, AnalysisBasis]:
-    """A record that was decided in a form of its model: the same in the model's own, with the form as a fix.
+    """Return a record decided in a form of its model as one in the model's own, with the form as a fix.
 
     Raises:
         RecordError: The record holds the operators of the form alone.
         UsageError: Nothing converts a model to the form.
     """
     assert basis.loaded is not None
-    asked, graph = basis.predictor.options.precision, basis.loaded.graph()
+    precision, graph = basis.predictor.options.precision, basis.loaded.graph()
     own = model_precision(graph)
-    if asked is None or asked in (own, integer_form(graph)):
+    if precision is None or precision in (own, integer_form(graph)):
         return request, analysis, basis
-    check_form(asked)
-    if asked not in CONVERTED:
+    check_form(precision)
+    if precision not in CONVERTED:
         return request, analysis, basis
-    if asked == "int8":
+    if precision == "int8":
         raise RecordError(
             "The record is of the model in int8, whose floats it does not hold.",
             hint="Apply the model itself: `analyze apply MODEL --precision int8`.",
@@ -216,4 +216,4 @@ def with_form_of_record(
     changed = {"precision": own}
     full = replace(basis_of(analysis, changed), loaded=basis.loaded)
     full.predictor.options = full.predictor.options.replace(run=basis.predictor.options.run)
-    return replace(request, form=request.form or asked), decide_again(analysis, changed), full
+    return replace(request, form=request.form or precision), decide_again(analysis, changed), full

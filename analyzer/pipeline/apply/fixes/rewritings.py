@@ -64,17 +64,17 @@ def restore_fusions(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     disagreed = ""
     while tools:
         tried = {tool: _attempt(tool, stage if last is None else last.stage, bench) for tool in tools}
-        found = {tool: made for tool, made in tried.items() if isinstance(made, FixedStage)}
+        result = {tool: made for tool, made in tried.items() if isinstance(made, FixedStage)}
         wrong = (
             f"{_TOOLS[tool]} change what it computes ({why})"
             for tool, why in tried.items()
             if isinstance(why, str)
         )
         disagreed = next(wrong, disagreed)
-        if not found:
+        if not result:
             break
-        best = min(found, key=lambda tool: found[tool].stage.latency.value)
-        last = found[best]
+        best = min(result, key=lambda tool: result[tool].stage.latency.value)
+        last = result[best]
         used.append(tools.pop(best))
     if last is not None:
         # The fused operators that are there now, with how many there are more.
@@ -92,10 +92,10 @@ def restore_fusions(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
 
 
 def _attempt(tool: str, stage: Stage, bench: Bench) -> FixedStage | str | None:
-    """What a tool makes of a model; a text where its numbers are others, None where it is of no use."""
+    """Return a tool's model; a text where its outputs differ, None where it does not help."""
     try:
-        path, told = bench.made(tool, stage)
-        fixed = bench.stage(path, stage.terms) if told["applied"] else stage
+        path, reply = bench.made(tool, stage)
+        fixed = bench.stage(path, stage.terms) if reply["applied"] else stage
         if (fixed.latency.value, fixed.groups) >= (stage.latency.value, stage.groups):
             return None
         # Where no session on the CPU can show that it is right, it is not taken.
@@ -112,19 +112,19 @@ def _fused(stage: Stage) -> Iterator[str]:
 
 
 def cut_logits(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
-    """The last row of what the last product reads, where earlier rows do not read later tokens."""
+    """Return the last row of what the last product reads, where earlier rows do not read later tokens."""
     import onnx
 
-    found = last_logits(stage.prepared.graph)
-    if isinstance(found, NoLogits):
-        return NotApplied(why=found.why)
+    result = last_logits(stage.prepared.graph)
+    if isinstance(result, NoLogits):
+        return NotApplied(why=result.why)
     side = to_message(SessionSide(model=stage.path))
     task = {
         "kind": "later_tokens",
         "applied": side,
         "feeds": str(bench.feeds),
-        "output": found.output,
-        "tokens": found.tokens,
+        "output": result.output,
+        "tokens": result.tokens,
     }
     read = verify([task], bench.progress)["later_tokens"]
     if "trouble" in read:
@@ -132,12 +132,12 @@ def cut_logits(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
     if not read["causal"]:
         return NotApplied(why="it is no decoder: earlier rows of its logits read later tokens")
     proto = onnx.load(str(stage.path), load_external_data=False)
-    cut(proto, found)
+    cut(proto, result)
     folder = bench.new_folder()
     link_external_data(proto, stage.path, folder)
     path = folder / stage.path.name
     path.write_bytes(proto.SerializeToString())
-    terms = replace(stage.terms, last_rows={**stage.terms.last_rows, found.output: TOKENS})
+    terms = replace(stage.terms, last_rows={**stage.terms.last_rows, result.output: TOKENS})
     fixed = bench.stage(path, terms)
     if bench.where_faster and fixed.latency.value >= stage.latency.value:
         return NotApplied(why="the last row alone is predicted to take no less time")
@@ -146,8 +146,8 @@ def cut_logits(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
         return NotApplied(why=numbers["why"], disagrees=True)
     return FixedStage(
         stage=fixed,
-        what=f"The logits {found.output} hold the last of {found.tokens:,} tokens alone, "
-        f"[batch, 1, {found.vocabulary:,}].",
+        what=f"The logits {result.output} hold the last of {result.tokens:,} tokens alone, "
+        f"[batch, 1, {result.vocabulary:,}].",
         numbers=numbers,
     )
 
@@ -185,8 +185,8 @@ def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
         name = fixed.prepared.graph.nodes[fixed.prepared.graph.producer[tensor]].name
         why = f"{name} gives {reached[tensor]:.3g}, where float16 ends at {LARGEST_FLOAT16:,.0f}"
         return NotApplied(why=why, disagrees=True)
-    kept = f" but {plural(len(blocked), 'operator')} in float32" if blocked else ""
-    what = f"Weights and arithmetic in float16{kept}; inputs and outputs keep their types."
+    partly = f" but {plural(len(blocked), 'operator')} in float32" if blocked else ""
+    what = f"Weights and arithmetic in float16{partly}; inputs and outputs keep their types."
     return FixedStage(stage=fixed, what=what, numbers=numbers, blocked=blocked)
 
 
@@ -211,14 +211,14 @@ def in_integers(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
         return NotApplied(why=f"its weights are {own}, and only those of fp32 are quantised")
     if isinstance(form, NoForm):
         return NotApplied(why=form.why)
-    path, told = bench.made("int8", stage, feeds=str(bench.feeds), sets=_CALIBRATION_SETS)
+    path, reply = bench.made("int8", stage, feeds=str(bench.feeds), sets=_CALIBRATION_SETS)
     terms = replace(stage.terms, precision="int8")
     fixed = bench.stage(path, terms)
     numbers = bench.numbers(path, terms)
     if not numbers["agrees"]:
         return NotApplied(why=f"8 bits change too much of what it computes ({numbers['why']})", disagrees=True)
     what = (
-        f"Activations and weights in int8 (QDQ, one scale a tensor), ranges from {told['sets']} sets of "
+        f"Activations and weights in int8 (QDQ, one scale a tensor), ranges from {reply['sets']} sets of "
         "inputs: the model's own and varied ones. Real data give better ranges."
     )
     return FixedStage(stage=fixed, what=what, numbers=numbers)
