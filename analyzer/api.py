@@ -18,18 +18,18 @@ from analyzer.loading.model_reference import parse_reference, with_arguments
 from analyzer.loading.python.user_module import executions_cached
 from analyzer.loading.reading_process import HANDLERS
 from analyzer.options import Options, takes_options
-from analyzer.pipeline import build_record, environment
+from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import AnalysisBasis, batch_models, corrections_of
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.exports import exported_batches, missing_note, traced_steps
 from analyzer.pipeline.forms import in_form, requested_precision
+from analyzer.pipeline.machine import memory_of
 from analyzer.pipeline.measure import measure_batches
-from analyzer.pipeline.measurement_memory import memory_of
 from analyzer.pipeline.opportunities import opportunities
 from analyzer.pipeline.options import invocation_of, make_options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, prepare, with_measured_sizes
-from analyzer.pipeline.replay.write import write_replay_data
+from analyzer.pipeline.replay_record import write_replay_data
 from analyzer.pipeline.target_devices import find_targets
 from analyzer.pipeline.training_summary import training_result
 from analyzer.process import SELDOM
@@ -110,7 +110,7 @@ def _analyze(
     analysis = replace(
         analysis_of(model_info, prepared, decisions, targets.cpu),
         invocation=invocation_of(model, keywords, default_gpu=targets.default_gpu),
-        environment=environment.describe(
+        environment=build_record.describe(
             measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu=targets.cpu
         ),
         # A step's other batches come from new traces, which a record cannot make.
@@ -237,7 +237,7 @@ def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
         TypeError: No such option.
     """
     # Here: `analyze()` itself decides nothing anew, and every command but `render` starts without it.
-    from analyzer.pipeline.replay.decide import decide_again
+    from analyzer.pipeline.replay import decide_again
 
     decided = decide_again(analysis, options)
     return replace(decided, findings=find_findings(decided))

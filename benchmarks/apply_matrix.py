@@ -38,7 +38,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.measurement.applied_child import level_one
 from analyzer.ort.execution import SETTINGS, annotate
 from analyzer.ort.session_nodes import LevelOne
-from analyzer.pipeline.apply.expressible import ToldSession, hybrid_session
+from analyzer.pipeline.apply.request import ToldSession, hybrid_session
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import prepare

@@ -29,7 +29,7 @@ def rendered(models: int, devices: int, page: Path) -> tuple[float, float]:
     sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "report")]
     import fleet_factory
 
-    from analyzer.report.fleet.page import render
+    from analyzer.report.fleet_page import render
 
     fleet = fleet_factory.large(models, devices)
     start = time.perf_counter()

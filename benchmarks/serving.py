@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "serving"))
 from queue_models import batches_by_loop, exact_mean_of_all_waiting
 
 from analyzer.serving import ServiceCurve, highest_rate, simulate
-from analyzer.serving.closed_forms import single_requests
+from analyzer.serving.queue import single_requests
 
 CURVES = {
     "a GPU that fills up late": ServiceCurve(points=((1, 0.005), (256, 0.060))),

@@ -44,7 +44,7 @@ nitpick_ignore = [
         "analyzer.graph.Node",
         "analyzer.graph.Tensor",
         "analyzer.ort.placement.ReleasePlacement",
-        "analyzer.pipeline.apply.opsets.OpsetCost",
+        "analyzer.pipeline.apply.request.OpsetCost",
         "analyzer.record.fleet.Fleet",
         "analyzer.record.outcome.PlanResult",
     )

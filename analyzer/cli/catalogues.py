@@ -260,7 +260,7 @@ def figure_text(key: str, value: object) -> str:
 
 
 def _instances(rented: tuple[Instance, ...]) -> str:
-    from analyzer.report.price_words import WAYS
+    from analyzer.report.figure_text import WAYS
 
     way = WAYS[rented[0].pricing]
     return "\n".join(
@@ -276,7 +276,7 @@ def _instances(rented: tuple[Instance, ...]) -> str:
 def _instance_page(instance: Instance) -> list[str]:
     """Return an instance and what it costs, in every way that is known, each price with its source."""
     from analyzer.devices.catalogue import prices_of
-    from analyzer.report.price_words import WAYS
+    from analyzer.report.figure_text import WAYS
 
     prices = prices_of(instance)
     cited = list(dict.fromkeys(price.source for price in prices))

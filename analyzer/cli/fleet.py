@@ -138,7 +138,7 @@ def _print(fleet: Fleet, folder: Path, *, quiet: bool) -> None:
     if not quiet:
         from rich.console import Console
 
-        from analyzer.report.fleet.document import document
+        from analyzer.report.fleet_page import document
         from analyzer.report.terminal import print_document
 
         print_document(document(fleet), Console())

@@ -92,7 +92,7 @@ def analyse_and_report(ctx: click.Context, command: Command, suffix: str = "") -
     targets = report_targets(params, f"{stem}{suffix}")
     analysis: Analysis = call(command, params)
     if analysis.training is not None:
-        from analyzer.pipeline.inference_reference import with_inference
+        from analyzer.pipeline.training_summary import with_inference
 
         # Before the record is written, which may take the place of the one of inference.
         folders = {target.path.parent for target in targets if target.path is not None} or {DEFAULT_FOLDER}

@@ -23,12 +23,12 @@ from analyzer.fleet.store import Note, Store
 from analyzer.fleet.writing import check_fleet_files, write_fleet
 from analyzer.option_kinds import NEGATION
 from analyzer.options import PRICINGS, taken_by, takes_options
-from analyzer.pipeline.environment import versions
+from analyzer.pipeline.build_record import versions
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.target_devices import offers_of
 from analyzer.progress import StageProgress
 from analyzer.record.fleet import Fleet, FleetEnvironment, FleetModel
-from analyzer.report.fleet.changes import changes
+from analyzer.report.fleet_tables import changes
 
 if TYPE_CHECKING:
     from analyzer.fleet.cluster import RayCluster

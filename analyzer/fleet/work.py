@@ -17,8 +17,8 @@ from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.record.analysis import Analysis
 from analyzer.record.fleet import FleetFailure, FleetModel
 from analyzer.record.outcome import RankedWay
-from analyzer.report import capacity_words, generation_words
-from analyzer.report.ranking import words as ranking_words
+from analyzer.report import capacity_words, generation_text
+from analyzer.report import ranking_text as ranking_words
 from analyzer.text import latency_limit
 
 
@@ -91,7 +91,7 @@ def _sentence(analysis: Analysis) -> str:
     if analysis.capacity is not None:
         return capacity_words.sentence(analysis.capacity)
     if analysis.generation is not None:
-        return generation_words.sentence(analysis, analysis.generation)
+        return generation_text.sentence(analysis, analysis.generation)
     return analysis.verdict.sentence
 
 

@@ -14,7 +14,7 @@ from analyzer.record.encoding import FLEET_FILE
 from analyzer.record.fleet import Consolidation, DeviceBias, Fleet, FleetDevice, FleetModel, Move
 from analyzer.record.formats import HTML_MARK, Format, marked_by
 from analyzer.record.output_files import Target, check_writable, write_all
-from analyzer.report.fleet import flat
+from analyzer.report import fleet_tables
 from analyzer.text import listed, plural
 from analyzer.units import dollars, factor
 
@@ -154,16 +154,16 @@ _FORMATS = (
     Format(
         name="csv",
         extension="fleet.csv",
-        writer="analyzer.report.fleet.flat:render",
+        writer="analyzer.report.fleet_tables:render",
         mark=marked_by(r"\Amodel,owner,tags,question,device,"),
     ),
     Format(
         name="markdown",
         extension="fleet.md",
-        writer="analyzer.report.fleet.document:render_markdown",
+        writer="analyzer.report.fleet_page:render_markdown",
         mark=marked_by(r"\A## Fleet: "),
     ),
-    Format(name="html", extension=INDEX_FILE, writer="analyzer.report.fleet.page:render", mark=HTML_MARK),
+    Format(name="html", extension=INDEX_FILE, writer="analyzer.report.fleet_page:render", mark=HTML_MARK),
 )
 
 
@@ -189,6 +189,6 @@ def write_fleet(fleet: Fleet, folder: Path, *, force: bool = False) -> None:
     """
     write_all({target: target.format.write(fleet) for target in fleet_targets(folder)}, force=force)
     try:
-        flat.write(fleet, folder / _PARQUET_FILE)
+        fleet_tables.write(fleet, folder / _PARQUET_FILE)
     except OSError as error:
         raise OutputError(f"{folder / _PARQUET_FILE} cannot be written: {error.strerror or error}.") from error

@@ -1,17 +1,22 @@
-"""Values of all stages -> Analysis, the record. Copies and names; what is computed was computed before."""
+"""Build the record from results, with the environment of the run."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+import platform
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from analyzer import __version__
 from analyzer.costs import CostTable, folded_flops, fused
 from analyzer.costs.families.control_flow import trips
 from analyzer.costs.table import parameter_bytes, parameters
 from analyzer.decision import Decision, DecisionInput
+from analyzer.devices.calibration import disturbance, taken_meanwhile
+from analyzer.devices.device import Device
 from analyzer.figures import NOT_TIMED, seen_as
 from analyzer.graph import Graph, Node, SizeOrigin, Tensor
 from analyzer.loading.from_onnx import sizes_as_written
@@ -22,6 +27,7 @@ from analyzer.loading.python.input_spec import parse_input
 from analyzer.ort.execution import PlacedBody, Placement
 from analyzer.ort.placement import best_opset
 from analyzer.pipeline import forms
+from analyzer.pipeline.measure import Measured, installed_version
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.prediction.estimate import Estimate
 from analyzer.record.analysis import (
@@ -29,6 +35,7 @@ from analyzer.record.analysis import (
     BodyOperator,
     BodyResult,
     CpuTime,
+    Environment,
     GpuTime,
     GroupResult,
     ModelInfo,
@@ -43,6 +50,51 @@ from analyzer.text import first_few, plural
 
 if TYPE_CHECKING:
     import onnx
+
+# The two distributions of ONNX Runtime carry one module; whichever is installed is named.
+_PACKAGES = ("torch", "onnx", "onnxscript", "onnx-ir", "onnxruntime-gpu", "onnxruntime", "numpy")
+
+
+def describe(
+    *,
+    measured: Measured | None,
+    timings_s: Mapping[str, float],
+    cached: bool,
+    cpu: Device,
+) -> Environment:
+    """Return the run's entry in the report's method section; ``measured`` is of the report's own batch."""
+    facts: Mapping[str, Any] = measured.facts if measured else {}
+    # Threads, load and runs are of the CPU's session: a CUDA session's are in ``measurement``.
+    run = facts.get("cpu", {})
+    messages, disturbed = measured.messages if measured else (), disturbance(cpu.calibration)
+    if disturbed:
+        off = "too slow" if taken_meanwhile(cpu.calibration) else "too slow or too quick"
+        messages = (
+            *messages,
+            f"This CPU was {disturbed}: what is predicted for it may be {off}, its intervals are widened; "
+            "`analyze calibrate` on a quiet machine measures anew.",
+        )
+    return Environment(
+        versions=versions(),
+        platform=f"{platform.system()} {platform.machine()}",
+        cpu=cpu.name,
+        threads=run.get("threads"),
+        load_before=run.get("load_before"),
+        load_after=run.get("load_after"),
+        warmup_runs=run.get("warmup_runs"),
+        runs=run.get("runs"),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
+        export_cached=cached,
+        timings_s={name: round(value, 4) for name, value in timings_s.items()},
+        measurement=facts,
+        messages=messages,
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part, by package; absent ones are left out."""
+    installed = {"analyzer": __version__, "python": platform.python_version()}
+    return installed | {name: version for name in _PACKAGES if (version := installed_version(name)) is not None}
 
 
 # Arrays with more elements than this are data, not attributes of an operator.

@@ -21,7 +21,7 @@ from analyzer.loading.training.batch_interpolation import (
     without_constants,
 )
 from analyzer.options import Options
-from analyzer.pipeline.measurement_memory import memory_of
+from analyzer.pipeline.machine import memory_of
 from analyzer.pipeline.prepared import PreparedGraph, at_batch
 from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.progress import Progress

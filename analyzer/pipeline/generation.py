@@ -42,7 +42,7 @@ from analyzer.graph import Graph
 from analyzer.loading.model_reference import is_genai, parse_reference, split_path, with_arguments
 from analyzer.options import ALL, GenerationOptions, Options, keywords_of
 from analyzer.ort.execution import Session
-from analyzer.pipeline import build_record, environment
+from analyzer.pipeline import build_record
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.device_decisions import analysis_of, decide_on
 from analyzer.pipeline.generation_measure import MeasuredRequest, MeasuredSides, measure_request, not_run
@@ -112,7 +112,7 @@ def generation_with_basis(
         spent["measure"] = run - loaded
     analysis = replace(
         analysis,
-        environment=environment.describe(
+        environment=build_record.describe(
             measured=Measured(facts=facts, messages=messages) if ran else None,
             timings_s=spent,
             cached=source.cached,

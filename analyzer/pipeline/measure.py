@@ -33,7 +33,7 @@ from analyzer.options import Options
 from analyzer.ort.execution import Group, Session
 from analyzer.ort.fusion import executed_names, groups_from_optimized
 from analyzer.pipeline.compared_outputs import agreement_rows, with_one_thread
-from analyzer.pipeline.measurement_memory import does_not_fit, planned_bytes, smaller_batch
+from analyzer.pipeline.machine import does_not_fit, planned_bytes, smaller_batch
 from analyzer.pipeline.target_devices import Targets, measures_here
 from analyzer.prediction.estimate import Estimate, limited
 from analyzer.progress import Progress

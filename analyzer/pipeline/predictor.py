@@ -24,7 +24,7 @@ from analyzer.graph import Graph
 from analyzer.options import Options
 from analyzer.ort.execution import Group
 from analyzer.pipeline import forms
-from analyzer.pipeline.hosts import Host, HostedRuns
+from analyzer.pipeline.machine import Host, HostedRuns
 from analyzer.pipeline.measure import Measured
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import Offers, decision_precision, model_precision, offers_of

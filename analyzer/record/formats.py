@@ -122,7 +122,7 @@ _ALL = (
     Format(
         name="csv",
         extension=".csv",
-        writer="analyzer.report.csv_table:render",
+        writer="analyzer.report.operator_columns:render",
         mark=marked_by(r"\Aindex,name,op_type,domain,module,"),
     ),
     Format(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from analyzer.figures import QueueLoad
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
-from analyzer.report import price_words
+from analyzer.report import figure_text
 from analyzer.report.document import AnswerFigure
-from analyzer.report.generation_words import rate
+from analyzer.report.generation_text import rate
 from analyzer.text import plural
 from analyzer.units import HOURS_PER_MONTH, UNKNOWN, count, digits, dollars, factor, seconds, share, span
 
@@ -102,7 +102,7 @@ def where(option: CapacityOption) -> str:
     """``g6.xlarge (AWS, NVIDIA L4)``."""
     if not option.instance:
         return f"{runs_on(option)} (in no price list)"
-    whole = price_words.whole(option, option.width) if option.feasible else ""
+    whole = figure_text.whole(option, option.width) if option.feasible else ""
     return f"{option.instance} ({', '.join(filter(None, (option.provider, runs_on(option), whole)))})"
 
 
@@ -139,7 +139,7 @@ def formed(plan: CapacityResult, option: CapacityOption) -> str:
 
 def way(pricing: str) -> str:
     """Return a way of paying: ``on demand``; one that is not ours as it is written."""
-    return next((words for ours, words in price_words.WAYS.items() if ours == pricing), pricing)
+    return next((words for ours, words in figure_text.WAYS.items() if ours == pricing), pricing)
 
 
 def subject(plan: CapacityResult) -> str:
@@ -315,7 +315,7 @@ def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
     def of(name: str, title: str, figure: str, note: str, interval: str = "") -> AnswerFigure:
         return AnswerFigure(name, title, figure, note, interval, option.origin)
 
-    dated = f"{way(plan.pricing)}, price of {option.price_date or price_words.UNDATED}"
+    dated = f"{way(plan.pricing)}, price of {option.price_date or figure_text.UNDATED}"
     spares = f"{plural(plan.spare, 'spare')} among them" if plan.spare else "none of them a spare"
     down = f", with {count(plan.spare)} down" if plan.spare else ""
     above = f"above {requested(planned(plan))} requests/s{down}"
@@ -446,8 +446,8 @@ def _meanings(plan: CapacityResult) -> tuple[str, ...]:
         f"A month has {HOURS_PER_MONTH:.0f} hours; all instances are paid for in all of them, the spare ones "
         "too. Prices are those of the instances alone: storage, network and licences are not in them.",
         *(
-            f"Dollars follow from {kind}, of the day that stands beside each.{price_words.REMARKS[ours]}"
-            for ours, kind in price_words.KINDS.items()
+            f"Dollars follow from {kind}, of the day that stands beside each.{figure_text.REMARKS[ours]}"
+            for ours, kind in figure_text.KINDS.items()
             if ours == plan.pricing
         ),
         "The ends of an interval are what the answer would be if every service time were at that end of its "

@@ -13,9 +13,8 @@ from analyzer.devices.device import Device
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_ranges import batch_of, has_batch
 from analyzer.record.invocation import Texts, applied, command_line
-from analyzer.report import operator_columns, price_words
-from analyzer.report.ranking.words import is_elsewhere, of_run
-from analyzer.report.summary import model_facts, plan_cards
+from analyzer.report import figure_text, operator_columns, plan_cards, summary
+from analyzer.report.ranking_text import is_elsewhere, of_run
 from analyzer.units import UNKNOWN, byte_count, digits, rate, seconds, share
 
 # A command without --cpu asks for the CPU of the machine that it is typed on, which is the reader's.
@@ -176,10 +175,10 @@ def _money(analysis: Analysis) -> list[Fact]:
     if dates:
         way = priced[0].pricing
         listed = [f"{provider} of {', '.join(sorted(days))}" for provider, days in sorted(dates.items())]
-        facts.append(("Prices", f"{price_words.KINDS[way]}: {'; '.join(listed)}"))
+        facts.append(("Prices", f"{figure_text.KINDS[way]}: {'; '.join(listed)}"))
     if any(plan.usd_per_million is not None for plan in analysis.plans):
         text = (
-            f"the instance's price for the time that a million {model_facts.examples(analysis)} take at its "
+            f"the instance's price for the time that a million {summary.examples(analysis)} take at its "
             "throughput; origin and range are those of the latency on that instance, which is measured only "
             "where it is the machine that the plan was measured on, else predicted. In a machine with a GPU "
             "its own CPU launches the kernels and computes what stays on it; where its price list names none, "

@@ -19,10 +19,10 @@ from xml.sax.saxutils import escape, quoteattr
 from analyzer import __version__
 from analyzer.errors import LibraryError, UsageError
 from analyzer.record.analysis import Analysis
-from analyzer.report import page
+from analyzer.report import html
 from analyzer.report.charts.caption import Caption, caption, caption_of
 from analyzer.report.charts.chart import Chart, compact, vega_config
-from analyzer.report.compare import document, html_page
+from analyzer.report.compare import document
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.html import templates_dir
 from analyzer.text import printable
@@ -161,9 +161,9 @@ def png(subject: Analysis | Comparison, names: Sequence[str] = ()) -> dict[str, 
 
 def _captioned(subject: Analysis | Comparison, names: Sequence[str]) -> list[tuple[Chart, Caption]]:
     if isinstance(subject, Analysis):
-        charts = wanted(page.charts_of(subject), names, of=f"record of {subject.model.name}")
+        charts = wanted(html.charts_of(subject), names, of=f"record of {subject.model.name}")
         return [(chart, caption(subject, chart)) for chart in charts]
-    charts = wanted(html_page.charts_of(subject), names, of="comparison")
+    charts = wanted(document.charts_of(subject), names, of="comparison")
     title, maker = document.title(subject.labels), f"analyze {__version__}"
     return [(chart, caption_of(chart, title, maker)) for chart in charts]
 

@@ -8,14 +8,18 @@ from analyzer.checks.phrases import operator_label, source_location
 from analyzer.record.analysis import Analysis
 from analyzer.report import (
     capacity_words,
-    generation_words,
+    figure_text,
+    generation_text,
     markdown,
     method,
-    precision_rows,
-    price_words,
+    module_tree,
+    plan_cards,
+    summary,
     terminal,
     training_tables,
 )
+from analyzer.report import ranking_text as ranking_table
+from analyzer.report import ranking_text as ranking_words
 from analyzer.report.capacity_tables import instances
 from analyzer.report.document import (
     ANSWER,
@@ -33,12 +37,9 @@ from analyzer.report.document import (
     items,
     texts,
 )
+from analyzer.report.figure_text import joules, marked, per_second
 from analyzer.report.findings_text import CHANGES_SHOWN, shown_findings
-from analyzer.report.generation_tables import tables as generation_tables
-from analyzer.report.ranking import table as ranking_table
-from analyzer.report.ranking import words as ranking_words
-from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
-from analyzer.report.summary.figure_words import joules, marked, per_second
+from analyzer.report.generation_text import tables as generation_tables
 from analyzer.units import byte_count, dollars, factor, seconds, span
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
@@ -56,9 +57,9 @@ def document(analysis: Analysis) -> Document:
         Section(name="ranking", blocks=tuple(_ranking(analysis))),
         Section(name="plans", blocks=tuple(_plans(analysis))),
         Section(name="training", title="The training step", blocks=tuple(training_tables.blocks(analysis))),
-        Section(name="precisions", blocks=tuple(precision_rows.tables(analysis))),
+        Section(name="precisions", blocks=tuple(training_tables.tables(analysis))),
         Section(name="operators", blocks=tuple(_operators(analysis))),
-        Section(name="facts", blocks=tuple(items("The model", model_facts.facts(analysis)))),
+        Section(name="facts", blocks=tuple(items("The model", summary.facts(analysis)))),
         Section(name="findings", blocks=tuple(_findings(analysis))),
         Section(name="rests", blocks=tuple(_rests(analysis))),
     )
@@ -100,14 +101,14 @@ def _generation(analysis: Analysis) -> Iterator[Block]:
     detail = ANSWER if first else WHOLE
     yield Headline(
         name=analysis.model.name if first else "One request",
-        subject=generation_words.subject(generation),
-        sentence=generation_words.sentence(analysis, generation, alone=not first),
+        subject=generation_text.subject(generation),
+        sentence=generation_text.sentence(analysis, generation, alone=not first),
         level=2 if first else 3,
         detail=detail,
     )
     if first:
-        yield from texts(generation_words.details(analysis, generation), detail=detail)
-    yield Figures(figures=tuple(generation_words.figures(generation)), detail=detail)
+        yield from texts(generation_text.details(analysis, generation), detail=detail)
+    yield Figures(figures=tuple(generation_text.figures(generation)), detail=detail)
     if first:
         yield from _next(analysis)
     yield from generation_tables(analysis)
@@ -116,7 +117,7 @@ def _generation(analysis: Analysis) -> Iterator[Block]:
 def run_name(analysis: Analysis) -> str:
     """Return the name of the run that plans and operators are of, where it is part of another answer."""
     if analysis.generation is not None:
-        return generation_words.step(analysis.generation)
+        return generation_text.step(analysis.generation)
     return capacity_words.RUN if analysis.capacity is not None else ""
 
 
@@ -126,20 +127,20 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     first = WHOLE if part_of else ANSWER
     yield Headline(
         name=part_of or analysis.model.name,
-        subject=verdict_words.subject(analysis),
+        subject=summary.subject(analysis),
         sentence=analysis.verdict.sentence if part_of else ranking_words.sentence(analysis),
         level=3 if part_of else 2,
         detail=SCREEN if part_of else ANSWER,
     )
-    yield from texts(verdict_words.errors(analysis), style="error", detail=ANSWER)
-    result = (verdict_words.confidence(analysis), verdict_words.crossover(analysis))
+    yield from texts(summary.errors(analysis), style="error", detail=ANSWER)
+    result = (summary.confidence(analysis), summary.crossover(analysis))
     sure, elsewhere = " ".join(filter(None, result)), not part_of and ranking_words.is_elsewhere(analysis)
-    yield from texts("" if elsewhere else sure, *model_facts.guesses(analysis), detail=first)
+    yield from texts("" if elsewhere else sure, *summary.guesses(analysis), detail=first)
     if not part_of:
         yield from items("Other choices", tuple(ranking_words.alternatives(analysis)), detail=first)
         yield from texts(ranking_words.details(analysis), sure if elsewhere else "", detail=first)
     about = ranking_words.about_first(analysis)
-    yield from items(f"Why{about}", verdict_words.reasons(analysis), detail=first)
+    yield from items(f"Why{about}", summary.reasons(analysis), detail=first)
     yield from items("What would change it", analysis.verdict.would_change, detail=first)
     if not part_of:
         yield from _next(analysis)
@@ -187,10 +188,10 @@ def _ranking(analysis: Analysis) -> Iterator[Block]:
             rows=tuple(
                 (
                     one.device.name,
-                    figure_words.VERDICT_WORDS[one.verdict.device],
+                    figure_text.VERDICT_WORDS[one.verdict.device],
                     factor(one.verdict.speedup),
                     f"{factor(one.verdict.low)} to {factor(one.verdict.high)}",
-                    verdict_words.crossover_batch(one.verdict),
+                    summary.crossover_batch(one.verdict),
                 )
                 for one in analysis.alternatives
             ),
@@ -233,13 +234,13 @@ def _plans(analysis: Analysis) -> Iterator[Block]:
 
 
 def _operators(analysis: Analysis) -> Iterator[Block]:
-    operators = leading_operators.top_operators(analysis)
+    operators = module_tree.top_operators(analysis)
     if not operators:
         return
     verdicts = [one.verdict for one in operators]
     yield Table(
         name="top-operators",
-        title=leading_operators.top_title(operators, analysis),
+        title=module_tree.top_title(operators, analysis),
         head=("Operator", "Module", "Source", "", "Share", "CPU", "GPU", "CPU/GPU", "Verdict"),
         rows=tuple(
             (
@@ -282,15 +283,15 @@ def _findings(analysis: Analysis) -> Iterator[Block]:
 def _rests(analysis: Analysis) -> Iterator[Block]:
     """Yield what an answer rests on that was not given, and what the record does not hold, as sentences."""
     points = (
-        *(model_facts.guesses(analysis) if run_name(analysis) else ()),
-        *model_facts.statements(analysis),
-        price_words.statement(analysis),
-        *model_facts.missing(analysis),
+        *(summary.guesses(analysis) if run_name(analysis) else ()),
+        *summary.statements(analysis),
+        figure_text.statement(analysis),
+        *summary.missing(analysis),
         # Messages of a measurement are clauses, as a log has them.
         *(f"{text[:1].upper()}{text[1:].removesuffix('.')}." for text in analysis.environment.messages),
         *(analysis.generation.notes if analysis.generation is not None else ()),
     )
     yield from items("What it rests on", tuple(dict.fromkeys(filter(None, points))), detail=ANSWER)
-    legend = ", ".join(f"{mark.sign} {mark.name}" for mark in figure_words.MARKS.values())
+    legend = ", ".join(f"{mark.sign} {mark.name}" for mark in figure_text.MARKS.values())
     made = f"{legend}. {analysis.tool.name} {analysis.tool.version}"
     yield Text(text=made, style="small", detail=ANSWER)

@@ -24,7 +24,7 @@ from analyzer.report.document import (
     some_rows,
     without_columns,
 )
-from analyzer.report.summary.figure_words import marked
+from analyzer.report.figure_text import marked
 from analyzer.text import loggable, middle_cut, module_cut, printable
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from analyzer.errors import UsageError
-from analyzer.serving.arrivals import POISSON, Arrivals
-from analyzer.serving.poisson import warm_up
+from analyzer.serving.arrivals import POISSON, Arrivals, warm_up
 from analyzer.serving.queue import Queue, ServiceCurve, make_queue
 from analyzer.serving.simulation import Scenario, Served, simulated
 

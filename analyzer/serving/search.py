@@ -15,7 +15,6 @@ import numpy as np
 
 from analyzer.figures import LimitPoint, QueueLoad
 from analyzer.serving.arrivals import POISSON, Arrivals, Poisson
-from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.continuous import (
     Conversations,
     GenerationScenario,
@@ -32,6 +31,7 @@ from analyzer.serving.queue import (
     ServiceCurve,
     Sizing,
     make_queue,
+    single_requests,
 )
 from analyzer.serving.simulation import Served
 

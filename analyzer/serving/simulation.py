@@ -11,8 +11,7 @@ import numpy as np
 from analyzer.arrays import Floats, Ints
 from analyzer.errors import UsageError
 from analyzer.figures import QueueLoad
-from analyzer.serving.arrivals import POISSON, Arrivals
-from analyzer.serving.poisson import Stream, usual_batch, warm_up, weights
+from analyzer.serving.arrivals import POISSON, Arrivals, Stream, usual_batch, warm_up, weights
 from analyzer.serving.queue import PERCENTILES, Queue, ServiceCurve, by_percentile, make_queue
 
 # Lanes that are done are dropped once they are this share: dropping copies all others.

@@ -14,7 +14,7 @@ from analyzer.checks import run
 from analyzer.checks.device_answers import device_answers
 from analyzer.checks.settings import CheckSettings
 from analyzer.record.analysis import Alternative, Analysis
-from analyzer.report import device_rows, findings_text
+from analyzer.report import findings_text
 from analyzer.report.ci import junit, sarif
 
 RELU = operator("Relu", ["x"], ["y"])
@@ -173,7 +173,7 @@ def test_findings_of_two_gpus_stay_two_for_servers_that_compare_them() -> None:
 
 def test_the_gates_text_names_every_device_with_its_latency_and_verdict() -> None:
     toy = with_slo(analysis(RELU, gpu_s=2e-3, alternatives=(further("slow", 2e-2, device="cpu"),)), 5e-3)
-    assert [(row[0], row[2], row[-2], row[-1]) for row in device_rows.table(toy).rows] == [
+    assert [(row[0], row[2], row[-2], row[-1]) for row in findings_text.table(toy).rows] == [
         (handmade.cpu().name, "10.0 ms ○", "likely missed", ""),
         (handmade.gpu().name, "2.00 ms ○", "kept", "GPU"),
         ("Imaginary SLOW", "20.0 ms ○", "missed", "CPU"),

@@ -8,9 +8,8 @@ from checks_factory import analysis, operator, stem
 
 from analyzer.record.analysis import Analysis, OperatorResult
 from analyzer.report.compare.alignment import align
-from analyzer.report.compare.comparison import JoinedTree
+from analyzer.report.compare.comparison import ComparedSide, JoinedTree
 from analyzer.report.compare.joined_tree import join
-from analyzer.report.compare.sides import ComparedSide
 
 
 def joined(base: Analysis, new: Analysis) -> JoinedTree:

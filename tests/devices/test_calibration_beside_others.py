@@ -9,7 +9,7 @@ import pytest
 from analyzer.devices import catalogue
 from analyzer.devices.calibration import taken_meanwhile
 from analyzer.devices.device import Device
-from analyzer.pipeline import environment
+from analyzer.pipeline import build_record
 from analyzer.prediction.cpu.ceilings import cpu_ceilings
 
 
@@ -34,7 +34,7 @@ def test_predictions_from_it_are_as_much_wider_as_cores_lacked() -> None:
 
 def test_terminal_and_page_say_so() -> None:
     def said(busy: float) -> tuple[str, ...]:
-        return environment.describe(measured=None, timings_s={}, cached=False, cpu=calibrated(busy)).messages
+        return build_record.describe(measured=None, timings_s={}, cached=False, cpu=calibrated(busy)).messages
 
     assert said(0.0) == ()
     assert "calibrated while other processes ran (1.5 of 2 cores)" in " ".join(said(1.5))
@@ -59,7 +59,7 @@ def test_what_slows_others_and_the_machine_is_counted_once() -> None:
 def test_terminal_and_page_tell_an_unsteady_machine() -> None:
     def said(wander: float) -> str:
         device = calibrated(wander=(wander, 1.0))
-        return " ".join(environment.describe(measured=None, timings_s={}, cached=False, cpu=device).messages)
+        return " ".join(build_record.describe(measured=None, timings_s={}, cached=False, cpu=device).messages)
 
     assert said(1.1) == ""
     assert "while its speed changed (operators took 1.4 times as long seconds later)" in said(1.47)

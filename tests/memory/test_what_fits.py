@@ -15,7 +15,7 @@ from analyzer.devices.catalogue import device
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
 from analyzer.memory.fit import fits, largest_between, largest_by_growth, largest_from, room
-from analyzer.pipeline.measurement_memory import does_not_fit
+from analyzer.pipeline.machine import does_not_fit
 from analyzer.record.training_step import StepMemory
 
 L4 = device("l4")

@@ -139,8 +139,8 @@ def test_what_a_recipe_says_works_as_it_stands(title: str, recipe: str, tmp_path
 def test_the_page_that_explains_reports_has_every_word_and_mark_of_theirs() -> None:
     from analyzer.decision.operator_verdicts import REASONS
     from analyzer.record.analysis import OperatorVerdict
-    from analyzer.report.summary.figure_words import MARKS
-    from analyzer.report.summary.leading_operators import operator_words
+    from analyzer.report.figure_text import MARKS
+    from analyzer.report.module_tree import operator_words
 
     explained = text_of("docs/explanation/reading-the-page.md")
     for mark in MARKS.values():

@@ -34,7 +34,7 @@ from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
 from analyzer.ort.execution import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply import verification
-from analyzer.pipeline.apply.opsets import OpsetCost, fastest
+from analyzer.pipeline.apply.request import OpsetCost, fastest
 from analyzer.pipeline.apply.result import Applied, folder_to_be, summary
 from analyzer.record import to_json
 

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer import analyze
 from analyzer.prediction.gpu.launch import FLOOR_S, GAP_S, WAIT_S
 from analyzer.record.analysis import Analysis
-from analyzer.report.summary.model_facts import at_least, open_sizes
+from analyzer.report.summary import at_least, open_sizes
 
 FLOAT, ROWS, WIDTH = TensorProto.FLOAT, 8, 64
 FLOPS_OF_A_TRIP = 2 * ROWS * WIDTH * WIDTH

@@ -18,7 +18,7 @@ from analyzer.api import analyze_record
 from analyzer.cli import command_line
 from analyzer.errors import AnalyzerError
 from analyzer.record import from_json, to_json
-from analyzer.report.compare import html_page, sentences
+from analyzer.report.compare import document, sentences
 from analyzer.report.compare.build import compare
 
 Save = Callable[..., Path]
@@ -104,7 +104,7 @@ def test_a_comparison_takes_it_for_no_contender(save: Save) -> None:
     runs = save([helper.make_node("Relu", ["x"], ["y"])], T.FLOAT, ["b", 8])
     pair = compare([("a", nowhere), ("b", analyze(runs, run=False, gpu="l4", cpu="epyc-9654"))])
     assert sentences.headline(pair)[0].startswith("There is nothing to compare in time")
-    assert "No answer" in html_page.render(pair)
+    assert "No answer" in document.render(pair)
 
 
 def test_a_capacity_plan_prices_nothing_of_it(save: Save) -> None:

@@ -22,7 +22,7 @@ from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.memory.fit import CUDA_CONTEXT_BYTES
 from analyzer.pipeline import measure
-from analyzer.pipeline.measurement_memory import does_not_fit, needed_bytes, smaller_batch
+from analyzer.pipeline.machine import does_not_fit, needed_bytes, smaller_batch
 from analyzer.pipeline.options import make_options
 
 FIXED = 4_000_000 + 300_000_000

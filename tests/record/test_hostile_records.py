@@ -18,7 +18,7 @@ from analyzer.checks.settings import CheckSettings
 from analyzer.cli import run_command_line
 from analyzer.errors import AnalyzerError, RecordError
 from analyzer.record import encoding, from_dict, from_json, load_report, to_json
-from analyzer.report.compare import build, document, html_page
+from analyzer.report.compare import build, document
 from analyzer.report.compare.build import compare
 from analyzer.report.module_tree import tree
 
@@ -298,7 +298,7 @@ def test_figures_of_a_record_without_sense_are_dashes_and_no_fault(inference_tex
             r"\b([Nn]a[Nn]|inf|Inf|Infinity)\b(?! is)|-0(\.0)?\b(?![.\d])|\d-\d+(?= [µnm]?s\b)", text
         )
     assert senseless.render("html")
-    assert html_page.render(comparison)
+    assert document.render(comparison)
 
 
 def test_no_figure_of_a_run_is_negative_in_a_report_and_no_finding_costs_less_than_nothing(

@@ -7,7 +7,7 @@ import capacity_records as records
 import report_factory as factory
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.compare import document, html_page, sentences
+from analyzer.report.compare import document, sentences
 from analyzer.report.compare.build import compare, to_json
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.document import Table
@@ -146,7 +146,7 @@ def test_every_format_of_a_comparison_has_the_plans_and_the_page_a_group_of_its_
     shown = group(comparison, "Capacity")
     assert shown.rows[0][0] == "dollars a month"
     assert shown.cell_marks[0][2] == ""
-    assert html_page.render(comparison) == html_page.render(comparison)
+    assert document.render(comparison) == document.render(comparison)
 
 
 def test_a_service_that_got_dearer_beyond_its_interval_is_worse() -> None:
@@ -188,7 +188,7 @@ def test_of_models_that_generate_what_is_rented_comes_before_one_request_and_one
     comparison = compare([("old", served), ("new", served)])
     keys = [figure.key.partition(".")[0] for figure in comparison.figures]
     assert list(dict.fromkeys(keys))[:3] == ["capacity", "generation", "plans"]
-    page = html_page.render(comparison)
+    page = document.render(comparison)
     assert (
         page.index("<h3>Capacity</h3>") < page.index("<h3>Generation</h3>") < page.index("<h3>Best plan</h3>")
     )

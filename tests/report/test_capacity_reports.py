@@ -15,14 +15,7 @@ import report_factory as factory
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption
-from analyzer.report import (
-    capacity_tables,
-    capacity_words,
-    csv_table,
-    html,
-    page,
-    render,
-)
+from analyzer.report import capacity_tables, capacity_words, html, operator_columns, render
 from analyzer.report.charts.chart import Chart
 
 EVERY: dict[str, dict[str, Any]] = {
@@ -35,7 +28,7 @@ EVERY: dict[str, dict[str, Any]] = {
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in page.charts_of(analysis) if chart.name.startswith("capacity")}
+    return {chart.name: chart for chart in html.charts_of(analysis) if chart.name.startswith("capacity")}
 
 
 def figures(**changes: Any) -> dict[str, Any]:
@@ -222,14 +215,14 @@ def test_the_table_has_every_option_with_its_interval_and_greys_what_is_none() -
 
 def test_csv_has_the_options_with_the_records_own_keys_and_figures() -> None:
     analysis = factory.capacity()
-    rows = list(csv.DictReader(io.StringIO(csv_table.render(analysis))))
+    rows = list(csv.DictReader(io.StringIO(operator_columns.render(analysis))))
     # The way of paying is one for all of them.
     assert {*rows[0], "pricing"} == {item.name for item in fields(CapacityOption)}
     assert [row["instance"] for row in rows] == ["g.large", "g.2xlarge", "c.4xlarge", "c.small"]
     assert float(rows[0]["usd_per_month"]) == analysis.capacity.options[0].usd_per_month
     assert (rows[3]["count"], rows[3]["feasible"]) == ("", "False")
     # An operator each in every other record.
-    assert "op_type" in csv_table.render(factory.analysis()).splitlines()[0]
+    assert "op_type" in operator_columns.render(factory.analysis()).splitlines()[0]
 
 
 def test_traffic_is_drawn_in_its_steps_with_what_was_asked() -> None:
@@ -298,16 +291,16 @@ def test_names_of_strangers_are_shown_as_text() -> None:
 def test_the_page_carries_the_what_if_with_the_question_to_its_last_digit() -> None:
     told = records.capacity(rate_per_s=1 / 3, limit_s=0.07)
     analysis = replace(factory.analysis(), capacity=told)
-    carried = json.loads(json.dumps(page.build(analysis)["data"]["capacity"]))
+    carried = json.loads(json.dumps(html.build(analysis)["data"]["capacity"]))
     assert (carried["question"]["rate"], carried["question"]["limit"]) == (1 / 3, 0.07)
-    assert page.build(analysis)["capacity"]["form"]["limit"] == "70"
-    assert page.build(analysis)["capacity"]["form"]["ways"] == {
+    assert html.build(analysis)["capacity"]["form"]["limit"] == "70"
+    assert html.build(analysis)["capacity"]["form"]["ways"] == {
         "on-demand": "on demand",
         "spot": "spot",
     }
-    assert "capacity" not in page.build(factory.analysis())["data"]
+    assert "capacity" not in html.build(factory.analysis())["data"]
     # Without operators a page carries no scripts that could compute.
-    assert page.build(replace(factory.empty(), capacity=told))["capacity"]["form"] is None
+    assert html.build(replace(factory.empty(), capacity=told))["capacity"]["form"] is None
     assert "what-if-form" not in html.render(replace(factory.empty(), capacity=told))
 
 

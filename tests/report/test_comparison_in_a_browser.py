@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import report_factory as factory
 
-from analyzer.report.compare import html_page
+from analyzer.report.compare import document
 from analyzer.report.compare.build import compare
 
 pytestmark = pytest.mark.browser
@@ -34,7 +34,7 @@ def visit(visit_text: Any) -> Any:
     """Opens the page of a comparison and waits until all of it is drawn."""
 
     def go(comparison: Any, **options: Any) -> Any:
-        page, seen = visit_text(html_page.render(comparison), **options)
+        page, seen = visit_text(document.render(comparison), **options)
         page.wait_for_function("document.documentElement.dataset.charts === 'drawn'")
         return page, seen
 

@@ -12,7 +12,7 @@ from analyzer.record.analysis import Analysis
 from analyzer.report.charts import batches as batch_charts
 from analyzer.report.charts import roofline, time_share
 from analyzer.report.charts.chart import Chart
-from analyzer.report.compare import document, html_page, sentences
+from analyzer.report.compare import document, sentences
 from analyzer.report.compare.build import compare, to_json
 from analyzer.report.compare.comparison import Comparison
 from analyzer.report.document import Table
@@ -293,12 +293,12 @@ def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where
 
 @pytest.mark.parametrize("make", [factory.empty, factory.without_times, factory.without_gpu])
 def test_records_that_lack_something_still_make_a_page(make: Callable[..., Any]) -> None:
-    text = html_page.render(compare([("whole", factory.analysis(8)), ("poor", make())]))
+    text = document.render(compare([("whole", factory.analysis(8)), ("poor", make())]))
     assert "poor" in text
 
 
 def test_the_page_is_the_same_each_time_and_escapes_labels() -> None:
     hostile = compare([(factory.HOSTILE, factory.hostile()), ("b", factory.hostile())])
-    text = html_page.render(hostile)
-    assert text == html_page.render(hostile)
+    text = document.render(hostile)
+    assert text == document.render(hostile)
     assert "<img src=x" not in text

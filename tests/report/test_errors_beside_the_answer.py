@@ -10,8 +10,7 @@ import rendering
 import report_factory as factory
 
 from analyzer.record.analysis import Analysis, Finding
-from analyzer.report import html
-from analyzer.report.summary import verdict_words
+from analyzer.report import html, summary
 
 DIFFERS = Finding(
     code="A702",
@@ -60,14 +59,14 @@ def test_the_pages_navigation_counts_errors_and_not_all_findings() -> None:
 
 def test_warnings_and_notes_are_not_told_beside_the_answer() -> None:
     mild = [replace(DIFFERS, severity=severity) for severity in ("warning", "note")]
-    assert verdict_words.errors(factory.analysis(findings=tuple(mild))) == ""
+    assert summary.errors(factory.analysis(findings=tuple(mild))) == ""
     assert "A702" not in on_terminal(factory.analysis(findings=tuple(mild)))
 
 
 def test_of_several_errors_the_first_is_told_and_how_many_more_there_are() -> None:
     long = replace(DIFFERS, message="copies: " + "; ".join(f"tensor_{at} to the CPU" for at in range(99)))
-    assert verdict_words.errors(with_findings(DIFFERS, long)).endswith("1 more error is among the findings.")
-    said = verdict_words.errors(with_findings(long, DIFFERS, DIFFERS))
+    assert summary.errors(with_findings(DIFFERS, long)).endswith("1 more error is among the findings.")
+    said = summary.errors(with_findings(long, DIFFERS, DIFFERS))
     assert said.endswith(" …. 2 more errors are among the findings.")
     assert len(said) < 260
 
@@ -76,7 +75,7 @@ def test_an_error_that_costs_next_to_nothing_waits_among_the_findings() -> None:
     told = factory.analysis()
     quickest_s = min(plan.latency_s for plan in told.plans)
     copies = replace(DIFFERS, code="A102", message="1 copy of 16 B", seconds=quickest_s * 0.019)
-    assert verdict_words.errors(with_findings(copies)) == ""
+    assert summary.errors(with_findings(copies)) == ""
     assert "1 error</span>" in html.render(with_findings(copies))
     dearer = replace(copies, seconds=quickest_s * 0.021)
-    assert verdict_words.errors(with_findings(copies, dearer)) == "Error A102: 1 copy of 16 B."
+    assert summary.errors(with_findings(copies, dearer)) == "Error A102: 1 copy of 16 B."

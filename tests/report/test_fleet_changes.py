@@ -8,7 +8,7 @@ from typing import Any
 from analyzer.record.analysis import Tool
 from analyzer.record.fleet import Fleet, FleetDevice, FleetFailure, FleetModel
 from analyzer.record.outcome import RankedWay
-from analyzer.report.fleet.changes import changes
+from analyzer.report.fleet_tables import changes
 
 DEVICES = (
     FleetDevice(slug="l4", name="NVIDIA L4", kind="gpu"),

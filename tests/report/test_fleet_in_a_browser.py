@@ -9,8 +9,7 @@ from typing import Any
 import fleet_factory as factory
 import pytest
 
-from analyzer.report.fleet import flat
-from analyzer.report.fleet import page as fleet_page
+from analyzer.report import fleet_page, fleet_tables
 
 pytestmark = pytest.mark.browser
 OUTPUT = Path(__file__).parent.parent / "output" / "pages"
@@ -190,7 +189,7 @@ def test_the_cells_that_are_shown_are_downloaded_as_the_fleets_own_file_has_them
         page.click("#fleet-csv")
     shown = list(csv.DictReader(saved.value.path().read_text(encoding="utf-8").splitlines()))
     assert list(dict.fromkeys(row["model"] for row in shown)) == page.evaluate(NAMES)
-    whole = csv.DictReader(flat.render(factory.fleet()).splitlines())
+    whole = csv.DictReader(fleet_tables.render(factory.fleet()).splitlines())
     cells = {(row["model"], row["device"], row["batch"]): row for row in whole}
     figures = 0
     for row in shown:

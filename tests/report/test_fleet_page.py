@@ -17,9 +17,8 @@ from rich.console import Console
 
 from analyzer.record.fleet import Fleet
 from analyzer.record.outcome import RankedWay
-from analyzer.report import terminal
+from analyzer.report import fleet_page, fleet_tables, terminal
 from analyzer.report.document import Table
-from analyzer.report.fleet import document, flat, page, words
 from analyzer.text import middle_cut
 
 # As test_texts_of_strangers.py has it: what steers a terminal, and what commands a CI server.
@@ -37,21 +36,21 @@ def carried(shown: str) -> dict[str, Any]:
 
 def printed(fleet: Fleet, width: int = 80) -> str:
     out = io.StringIO()
-    terminal.print_document(document.document(fleet), Console(file=out, width=width, color_system=None))
+    terminal.print_document(fleet_page.document(fleet), Console(file=out, width=width, color_system=None))
     return out.getvalue()
 
 
 def table_of(fleet: Fleet, name: str) -> Table:
-    section = next(one for one in document.document(fleet).sections if one.name == name)
+    section = next(one for one in fleet_page.document(fleet).sections if one.name == name)
     return next(block for block in section.blocks if isinstance(block, Table))
 
 
 def records(fleet: Fleet) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(flat.render(fleet))))
+    return list(csv.DictReader(io.StringIO(fleet_tables.render(fleet))))
 
 
 def test_the_page_begins_with_the_answer_then_moves_models_failures_and_shared_machines() -> None:
-    shown = page.render(factory.fleet())
+    shown = fleet_page.render(factory.fleet())
     order = [
         "1 of 5 models pays",
         'id="moves"',
@@ -66,20 +65,20 @@ def test_the_page_begins_with_the_answer_then_moves_models_failures_and_shared_m
 
 
 def test_the_same_fleet_gives_the_same_bytes() -> None:
-    assert page.render(factory.fleet()) == page.render(factory.fleet())
+    assert fleet_page.render(factory.fleet()) == fleet_page.render(factory.fleet())
 
 
 def test_a_fleet_without_sentences_is_counted() -> None:
-    assert words.answer(factory.fleet(sentences=())) == ("5 models on 4 devices, 1 failed.",)
+    assert fleet_tables.answer(factory.fleet(sentences=())) == ("5 models on 4 devices, 1 failed.",)
 
 
 def test_what_a_fleet_lacks_has_no_section() -> None:
     bare = factory.fleet(models=(factory.classifier(),), moves=(), consolidation=None, biases=())
-    shown = page.render(bare)
+    shown = fleet_page.render(bare)
     for name in ("moves", "failed", "shared", "biases"):
         assert f'id="{name}"' not in shown
         assert f'href="#{name}"' not in shown
-    assert page.render(factory.fleet(models=(), devices=(), moves=(), consolidation=None))
+    assert fleet_page.render(factory.fleet(models=(), devices=(), moves=(), consolidation=None))
 
 
 def test_every_dollar_says_what_it_is_for() -> None:
@@ -105,7 +104,7 @@ def test_a_model_that_failed_or_has_no_answer_says_so() -> None:
 
 
 def test_only_a_model_with_a_record_leads_to_its_page() -> None:
-    shown = page.render(factory.fleet())
+    shown = fleet_page.render(factory.fleet())
     assert 'href="./resnet50.html"' in shown
     assert "broken.html" not in shown
 
@@ -121,12 +120,12 @@ def test_only_a_model_with_a_record_leads_to_its_page() -> None:
     ],
 )
 def test_a_name_is_a_file_beside_the_page_and_nothing_else(name: str, address: str) -> None:
-    assert words.page_of(name) == address
+    assert fleet_tables.page_of(name) == address
 
 
 def test_the_page_carries_each_cell_once_and_equal_columns_as_one_value() -> None:
     fleet = factory.fleet()
-    data = carried(page.render(fleet))
+    data = carried(fleet_page.render(fleet))
     cells = [cell for model in fleet.models for cell in model.cells]
     assert sum(data["models"]["size"]) == len(cells) == len(data["cells"]["latency_s"])
     assert data["cells"]["origin"] == {"all": "predicted"}
@@ -136,7 +135,7 @@ def test_the_page_carries_each_cell_once_and_equal_columns_as_one_value() -> Non
 
 def test_a_device_that_is_no_column_is_shown_all_the_same() -> None:
     stray = replace(factory.classifier(), cells=(factory.cell("h100", 1, 0.1, 1.0),), best=0, cheapest=0)
-    data = carried(page.render(factory.fleet(models=(stray,), moves=(), consolidation=None)))
+    data = carried(fleet_page.render(factory.fleet(models=(stray,), moves=(), consolidation=None)))
     assert data["devices"][-1] == {"slug": "h100", "name": "h100", "kind": "gpu", "named": True}
 
 
@@ -151,7 +150,7 @@ def test_moves_say_where_to_what_is_saved_and_whether_it_is_certain() -> None:
 
 def test_shared_machines_stand_beside_apart_today_and_the_least_possible() -> None:
     packed = replace(factory.fleet().consolidation, today_usd_per_month=3000.0)
-    assert words.consolidated(factory.fleet(consolidation=packed)) == (
+    assert fleet_tables.consolidated(factory.fleet(consolidation=packed)) == (
         "2 models on 2 instances: $1,168 a month, against $2,768 with instances of its own for each model and "
         "$3,000 today.",
         "No packing costs less than $1,100 a month.",
@@ -166,13 +165,16 @@ def test_shared_machines_stand_beside_apart_today_and_the_least_possible() -> No
 
 def test_of_many_failures_the_later_ones_are_folded_up() -> None:
     many = tuple(factory.failing(f"broken-{at:02}") for at in range(30))
-    view = page.build(factory.fleet(models=many, moves=(), consolidation=None))
+    view = fleet_page.build(factory.fleet(models=many, moves=(), consolidation=None))
     assert (len(view["failures"]), len(view["more_failures"])) == (20, 10)
-    assert page.render(factory.fleet(models=many, moves=(), consolidation=None)).count("Raise --timeout.") == 30
+    assert (
+        fleet_page.render(factory.fleet(models=many, moves=(), consolidation=None)).count("Raise --timeout.")
+        == 30
+    )
 
 
 def test_the_page_of_a_fleet_compiles_nothing_and_asks_nobody() -> None:
-    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', page.render(factory.fleet()))
+    (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', fleet_page.render(factory.fleet()))
     assert "unsafe-eval" not in policy
     assert policy.startswith("default-src 'none'")
 
@@ -194,22 +196,22 @@ def test_the_csv_has_a_row_for_each_cell_and_one_for_a_model_without() -> None:
 
 def test_the_csv_holds_every_field_of_a_cell() -> None:
     # Two of them stand together in `remark`.
-    assert {item.name for item in fields(RankedWay)} - {"note", "why_not"} <= {*flat.COLUMNS}
-    assert len(set(flat.COLUMNS)) == len(flat.COLUMNS)
+    assert {item.name for item in fields(RankedWay)} - {"note", "why_not"} <= {*fleet_tables.COLUMNS}
+    assert len(set(fleet_tables.COLUMNS)) == len(fleet_tables.COLUMNS)
 
 
 def test_without_pyarrow_no_parquet_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert flat.write(factory.fleet(), tmp_path / "fleet.parquet") is False
+    assert fleet_tables.write(factory.fleet(), tmp_path / "fleet.parquet") is False
     assert list(tmp_path.iterdir()) == []
 
 
 def test_parquet_holds_the_rows_of_the_csv_with_their_types(tmp_path: Path) -> None:
     reader = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    assert flat.write(factory.fleet(), tmp_path / "fleet.parquet") is True
+    assert fleet_tables.write(factory.fleet(), tmp_path / "fleet.parquet") is True
     assert [path.name for path in tmp_path.iterdir()] == ["fleet.parquet"]
     table = reader.read_table(tmp_path / "fleet.parquet")
-    assert tuple(table.column_names) == flat.COLUMNS
+    assert tuple(table.column_names) == fleet_tables.COLUMNS
     rows = table.to_pylist()
     told = records(factory.fleet())
     assert [row["model"] for row in rows] == [row["model"] for row in told]
@@ -220,15 +222,15 @@ def test_parquet_holds_the_rows_of_the_csv_with_their_types(tmp_path: Path) -> N
 
 def test_every_column_of_the_table_holds_what_its_kind_says() -> None:
     types = {"text": str, "whole": int, "real": float, "truth": bool}
-    for row in (row for fleet in (factory.fleet(), factory.large(20, 5)) for row in flat.rows(fleet)):
+    for row in (row for fleet in (factory.fleet(), factory.large(20, 5)) for row in fleet_tables.rows(fleet)):
         for name, value in row.items():
-            kind = flat.kind(name)
+            kind = fleet_tables.kind(name)
             assert value is None or isinstance(value, (int, float) if kind == "real" else types[kind]), name
 
 
 def test_parquet_takes_any_text(tmp_path: Path) -> None:
     reader = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
-    assert flat.write(factory.hostile("half \udcff"), tmp_path / "fleet.parquet")
+    assert fleet_tables.write(factory.hostile("half \udcff"), tmp_path / "fleet.parquet")
     assert "half \\udcff" in reader.read_table(tmp_path / "fleet.parquet").column("sentence").to_pylist()
 
 
@@ -259,26 +261,26 @@ def test_of_many_models_a_terminal_shows_what_moves_then_what_failed() -> None:
         moves=(replace(factory.fleet().moves[0], model="model-39"),),
         consolidation=None,
     )
-    assert [model.name for model in document.most_wanted(fleet, 3)] == ["model-39", "zz", "model-00"]
+    assert [model.name for model in fleet_page.most_wanted(fleet, 3)] == ["model-39", "zz", "model-00"]
 
 
 def test_markdown_has_the_answer_the_moves_and_every_model() -> None:
-    shown = document.render_markdown(factory.fleet())
+    shown = fleet_page.render_markdown(factory.fleet())
     assert shown.startswith("## Fleet: 1 of 5 models pays for a GPU")
     assert "| resnet50 | GPU | L4, batch 64 | 60.0 ms | \\$0.200 /M inferences |" in shown
     assert "- **broken:** timed out: It took longer than 60 s. Raise --timeout." in shown
 
 
 def test_a_thousand_models_fit_a_comment_of_a_pull_request() -> None:
-    shown = document.render_markdown(factory.large(models=1000, devices=4))
+    shown = fleet_page.render_markdown(factory.large(models=1000, devices=4))
     assert len(shown) < 65536
     assert "The page has all 1,000 models." in shown
 
 
 WRITERS: dict[str, Any] = {
-    "page": page.render,
-    "csv": flat.render,
-    "markdown": document.render_markdown,
+    "page": fleet_page.render,
+    "csv": fleet_tables.render,
+    "markdown": fleet_page.render_markdown,
     "terminal": printed,
 }
 
@@ -295,7 +297,7 @@ def test_no_text_of_a_fleet_steers_a_terminal_commands_a_server_or_becomes_marku
 
 
 def test_a_spreadsheet_takes_no_text_of_a_fleet_for_a_formula() -> None:
-    for row in csv.reader(io.StringIO(flat.render(factory.hostile("=1+1")))):
+    for row in csv.reader(io.StringIO(fleet_tables.render(factory.hostile("=1+1")))):
         assert not any(value.startswith("=") for value in row)
 
 
@@ -307,21 +309,21 @@ def test_half_a_character_is_written_in_every_format(name: str) -> None:
 def test_what_is_not_done_yet_is_told_everywhere() -> None:
     fleet = factory.fleet(left=12)
     said = "12 models are not done yet: the same command goes on."
-    assert said in page.render(fleet)
+    assert said in fleet_page.render(fleet)
     assert said in printed(fleet)
-    assert said in document.render_markdown(fleet)
-    assert words.left(factory.fleet(left=1)).startswith("1 model is not done yet")
+    assert said in fleet_page.render_markdown(fleet)
+    assert fleet_tables.left(factory.fleet(left=1)).startswith("1 model is not done yet")
 
 
 def test_devices_of_the_price_list_are_counted_apart() -> None:
     listed = replace(factory.DEVICES[3], slug="xeon", name="Xeon", named=False)
-    view = page.build(factory.fleet(devices=(*factory.DEVICES, listed)))
+    view = fleet_page.build(factory.fleet(devices=(*factory.DEVICES, listed)))
     assert view["title"] == "Fleet: 5 models on 4 devices"
     assert view["tiles"][1].note == "3 GPUs, 1 CPU, and 1 CPU of the price list"
 
 
 def test_a_service_is_told_by_the_percentile_that_it_was_asked_for() -> None:
     asked = replace(factory.service(), traffic=None, options={"rate": ("500",), "p95": ("50ms",)})
-    assert words.percentile(asked) == "p95"
-    assert words.percentile(replace(asked, options={})) == ""
-    assert words.percentile(factory.classifier()) == "p99"
+    assert fleet_tables.percentile(asked) == "p95"
+    assert fleet_tables.percentile(replace(asked, options={})) == ""
+    assert fleet_tables.percentile(factory.classifier()) == "p99"

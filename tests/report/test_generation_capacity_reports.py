@@ -14,14 +14,7 @@ import report_factory as factory
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityResult
-from analyzer.report import (
-    capacity_tables,
-    capacity_words,
-    csv_table,
-    html,
-    page,
-    render,
-)
+from analyzer.report import capacity_tables, capacity_words, html, operator_columns, render
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare.build import compare
 
@@ -43,7 +36,7 @@ def without_answer() -> Analysis:
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in page.charts_of(analysis) if chart.name.startswith("capacity")}
+    return {chart.name: chart for chart in html.charts_of(analysis) if chart.name.startswith("capacity")}
 
 
 def figures(told: CapacityResult) -> dict[str, Any]:
@@ -281,7 +274,7 @@ def test_lines_keep_to_their_width() -> None:
 
 
 def test_csv_has_the_times_of_further_tokens_and_the_dollars_of_tokens() -> None:
-    rows = list(csv.DictReader(io.StringIO(csv_table.render(factory.generation_capacity()))))
+    rows = list(csv.DictReader(io.StringIO(operator_columns.render(factory.generation_capacity()))))
     assert [row["width"] for row in rows] == ["1", "2", "1", "1"]
     assert [row["tpot_p99_s"] for row in rows] == ["0.031", "0.022", "", ""]
     assert float(rows[0]["usd_per_million_tokens"]) == pytest.approx(3 / (3600 * 5 * 258) * 1e6)
@@ -293,14 +286,14 @@ def test_the_page_has_one_answer_all_charts_and_a_what_if_that_keeps_the_other_l
     assert shown.count('id="overview"') == 1
     assert "The limit of each further token stays as planned: 50.0 ms." in shown
     assert "p99 to the first token within, ms" in shown
-    carried = page.build(analysis)["data"]["capacity"]
+    carried = html.build(analysis)["data"]["capacity"]
     assert (carried["generates"], carried["tokens"]) == (True, 258.0)
     assert [one["device"] for one in carried["instances"]] == [
         "NVIDIA Imaginary 4",
         "NVIDIA Imaginary 4, tensor parallel 2",
     ]
     assert "stays as planned" not in html.render(factory.generation_capacity(tpot_limit_s=None))
-    assert not {"generates", "tokens"} & set(page.build(factory.capacity())["data"]["capacity"])
+    assert not {"generates", "tokens"} & set(html.build(factory.capacity())["data"]["capacity"])
 
 
 def test_compare_names_the_first_token_sequences_and_dollars_of_tokens() -> None:

@@ -11,17 +11,11 @@ import report_factory as factory
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.generation import SplitRequest
-from analyzer.report import (
-    generation_tables,
-    generation_words,
-    html,
-    page,
-    render,
-)
+from analyzer.report import generation_text, html, render
 from analyzer.report.charts.chart import Chart
 from analyzer.report.compare.build import compare
+from analyzer.report.compare.document import render as render_comparison
 from analyzer.report.compare.document import render_text
-from analyzer.report.compare.html_page import render as render_comparison
 
 GB = records.GB
 EVERY = {
@@ -63,11 +57,11 @@ def on_the_cpu() -> Analysis:
 
 def figures(**changes: Any) -> dict[str, Any]:
     told = records.generation(**changes)
-    return {figure.name: figure for figure in generation_words.figures(told)}
+    return {figure.name: figure for figure in generation_text.figures(told)}
 
 
 def drawn(analysis: Analysis) -> dict[str, Chart]:
-    return {chart.name: chart for chart in page.charts_of(analysis) if chart.name.startswith("generation")}
+    return {chart.name: chart for chart in html.charts_of(analysis) if chart.name.startswith("generation")}
 
 
 def dicts(chart: Chart) -> list[dict[str, Any]]:
@@ -174,26 +168,26 @@ def test_what_does_not_fit_is_said_first_with_its_bytes() -> None:
     said = " ".join(rendering.text(analysis).split())
     assert "It does not fit 2 x Imaginary GPU 3000" in said
     assert "it needs 30.0 GB on each and 22.0 GB are left" in said
-    assert page.build(analysis)["generation"]["chip"] == "Does not fit"
+    assert html.build(analysis)["generation"]["chip"] == "Does not fit"
     assert "does not fit" in html.render(analysis)
 
 
 def test_the_bar_of_memory_is_one_devices_and_its_parts_add_up_to_what_is_used() -> None:
-    bar = generation_words.bar(records.generation())
+    bar = generation_text.bar(records.generation())
     assert bar is not None
     # 16 of 22 GB, of which 12 are weights.
     assert sum(part.share for part in bar.parts) == pytest.approx(16 / 22)
     assert bar.parts[0].share == pytest.approx(12 / 22)
     assert bar.room == 1
-    over = generation_words.bar(records.generation(**EVERY["no room"]))
+    over = generation_text.bar(records.generation(**EVERY["no room"]))
     assert over is not None
     assert sum(part.share for part in over.parts) <= 1
     assert over.room == pytest.approx(22 / 30)
-    assert generation_words.bar(records.generation(memory=records.memory(available_bytes=None))) is None
+    assert generation_text.bar(records.generation(memory=records.memory(available_bytes=None))) is None
 
 
 def test_a_table_marks_the_row_that_was_asked_for_and_knows_what_to_sort_by() -> None:
-    sheets = {sheet.name: sheet for sheet in generation_tables.tables(factory.generation())}
+    sheets = {sheet.name: sheet for sheet in generation_text.tables(factory.generation())}
     assert list(sheets) == ["phases", "devices", "types", "widths", "prefill"]
     devices = sheets["devices"]
     assert devices.chosen == 1
@@ -208,7 +202,7 @@ def test_a_table_marks_the_row_that_was_asked_for_and_knows_what_to_sort_by() ->
 def test_with_limits_each_option_tells_whether_it_keeps_them() -> None:
     rows = tuple(replace(row, meets_limits=row.gpus == 2) for row in records.devices())
     told = factory.generation(devices=rows, tpot_limit_s=0.008, meets_limits=False)
-    devices = next(sheet for sheet in generation_tables.tables(told) if sheet.name == "devices")
+    devices = next(sheet for sheet in generation_text.tables(told) if sheet.name == "devices")
     assert [row[devices.head.index("Limits")] for row in devices.rows] == [
         "missed",
         "missed",
@@ -335,7 +329,7 @@ def test_a_record_without_a_gpu_in_its_devices_names_the_cpu() -> None:
     analysis = on_the_cpu()
     told = analysis.generation
     assert told is not None
-    assert generation_words.sentence(analysis, told).startswith("Imaginary CPU 12, fp32 weights, fp32 cache")
+    assert generation_text.sentence(analysis, told).startswith("Imaginary CPU 12, fp32 weights, fp32 cache")
 
 
 def test_a_split_over_both_devices_is_told_where_it_pays() -> None:
@@ -348,14 +342,14 @@ def test_a_split_over_both_devices_is_told_where_it_pays() -> None:
     told = records.generation(split=split)
     (phases,) = [
         sheet
-        for sheet in generation_tables.tables(replace(factory.without_gpu(), generation=told))
+        for sheet in generation_text.tables(replace(factory.without_gpu(), generation=told))
         if sheet.name == "phases"
     ]
     assert "would take 500 ms ○ (400 to 700 ms), 80.0 ms of it for 2.00 GB of cache" in phases.lead
     told = records.generation(split=replace(split, pays=False))
     (phases,) = [
         sheet
-        for sheet in generation_tables.tables(replace(factory.without_gpu(), generation=told))
+        for sheet in generation_text.tables(replace(factory.without_gpu(), generation=told))
         if sheet.name == "phases"
     ]
     assert "cache" not in phases.lead

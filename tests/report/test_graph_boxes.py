@@ -10,8 +10,8 @@ import report_factory as factory
 
 from analyzer.record.analysis import OperatorResult, TensorInfo, Where
 from analyzer.report.graph_boxes import CROWDED, GraphBox, boxes
+from analyzer.report.html import build
 from analyzer.report.module_tree import tree
-from analyzer.report.page import build
 
 # Operator type, module, names of the tensors read, name of the tensor written. A constant's name holds a dot.
 Line = tuple[str, str, str, str]

@@ -9,7 +9,7 @@ import pytest
 import report_factory as factory
 
 from analyzer.record.analysis import Analysis
-from analyzer.report.compare import html_page
+from analyzer.report.compare import document
 from analyzer.report.compare.build import compare
 from analyzer.report.compare.comparison import Comparison
 
@@ -40,7 +40,7 @@ def visit(visit_text: Any) -> Any:
     """Opens the page of a comparison and waits until its tree is there."""
 
     def go(comparison: Comparison, **options: Any) -> Any:
-        page, seen = visit_text(html_page.render(comparison), **options)
+        page, seen = visit_text(document.render(comparison), **options)
         page.wait_for_function("document.documentElement.dataset.charts === 'drawn'")
         page.locator(".joined").first.scroll_into_view_if_needed()
         page.locator(".joined[data-drawn]").first.wait_for()

@@ -8,7 +8,7 @@ import pytest
 import report_factory as factory
 
 from analyzer.record.analysis import Analysis, OperatorResult
-from analyzer.report.compare import document, html_page, tree_page
+from analyzer.report.compare import document, joined_tree
 from analyzer.report.compare.build import compare, to_json
 from analyzer.report.compare.comparison import Comparison
 
@@ -34,7 +34,7 @@ def pair() -> Comparison:
 
 def rows(comparison: Comparison, at: int = 1) -> list[dict[str, Any]]:
     """The tree's rows, in their order."""
-    found = tree_page.payload(comparison, at)
+    found = joined_tree.payload(comparison, at)
     assert found is not None
     columns = {
         name: values if isinstance(values, list) else [values["of"][place] for place in values["at"]]
@@ -76,11 +76,11 @@ def test_a_module_has_the_sums_of_all_inside_and_counts_what_became_of_them() ->
 
 
 def test_the_way_to_the_module_that_changed_most_is_open_at_first() -> None:
-    given = tree_page.payload(pair(), 1)
+    given = joined_tree.payload(pair(), 1)
     assert given is not None
     row = rows(pair())[given["first"]]
     assert (row["name"], row["slower"]) == ("conv", 1)
-    assert "stage0.block1.conv" in html_page.render(pair())
+    assert "stage0.block1.conv" in document.render(pair())
 
 
 def test_a_flip_is_told_where_the_best_plan_or_the_cuda_session_changed_its_device() -> None:
@@ -104,8 +104,8 @@ def test_fusions_that_came_and_went_are_a_sentence_on_the_page_and_a_list_in_tex
     loose = replace(base, groups=tuple(each for each in base.groups if len(each.members) == 1))
     appeared, went = compare([("a", loose), ("b", base)]), compare([("a", base), ("b", loose)])
     said = "FusedConv of Conv and BatchNormalization in stage0.block0.conv"
-    assert tree_page.notes(appeared.differences[0].tree) == [f"Fusions that appeared: {said}."]
-    assert tree_page.notes(went.differences[0].tree) == [f"Fusions that went: {said}."]
+    assert joined_tree.notes(appeared.differences[0].tree) == [f"Fusions that appeared: {said}."]
+    assert joined_tree.notes(went.differences[0].tree) == [f"Fusions that went: {said}."]
     assert operators(went)[0]["what"] == "no longer fused: FusedConv"
     assert f"Fusions that appeared: {said}." in " ".join(document.render_text(appeared).split())
     assert f"Fusions that went: {said}." in document.render_markdown(went)
@@ -121,7 +121,7 @@ def test_renamed_modules_are_told_once_and_not_again_for_what_is_inside() -> Non
     base = factory.analysis(8)
     renamed = tuple(replace(item, module=item.module.replace("stage0", "trunk")) for item in base.operators)
     (difference,) = compare([("a", base), ("b", replace(base, operators=renamed))]).differences
-    assert tree_page.notes(difference.tree) == ["Renamed: stage0 is trunk now."]
+    assert joined_tree.notes(difference.tree) == ["Renamed: stage0 is trunk now."]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_where_there_is_no_tree_one_line_says_why_and_the_rest_of_the_page_stays
     foreign = tuple(replace(item, op_type="Gather", module="elsewhere", source=None) for item in base.operators)
     poor = replace(base, operators=foreign) if other is None else other()
     comparison = compare([("whole", base), ("poor", poor)])
-    assert tree_page.payload(comparison, 1) is None
-    text = html_page.render(comparison)
+    assert joined_tree.payload(comparison, 1) is None
+    text = document.render(comparison)
     assert said in text
     assert "data-joined" not in text
     assert 'id="side-by-side"' in text
@@ -145,7 +145,7 @@ def test_where_there_is_no_tree_one_line_says_why_and_the_rest_of_the_page_stays
 
 def test_each_record_after_the_base_has_a_tree_of_its_own() -> None:
     base = factory.analysis(8)
-    page = html_page.render(compare([("a", base), ("b", factory.analysis(9)), ("c", factory.analysis(10))]))
+    page = document.render(compare([("a", base), ("b", factory.analysis(9)), ("c", factory.analysis(10))]))
     assert page.count('class="joined scripted"') == 2
     assert 'data-joined="1"' in page
 
@@ -158,12 +158,12 @@ def test_the_json_of_a_comparison_holds_modules_and_fusions_and_no_tree() -> Non
 
 
 def test_the_page_without_scripts_and_in_print_has_the_lists() -> None:
-    page = html_page.render(pair())
+    page = document.render(pair())
     assert "Changed most, by module" in page
     assert "Conv of stage0.block1.conv" in page
-    assert page == html_page.render(pair())
+    assert page == document.render(pair())
 
 
 def test_a_page_of_two_large_graphs_stays_small() -> None:
     large = factory.analysis(5000)
-    assert len(html_page.render(compare([("a", large), ("b", large)])).encode()) < 1_000_000
+    assert len(document.render(compare([("a", large), ("b", large)])).encode()) < 1_000_000

@@ -14,7 +14,7 @@ import report_factory as factory
 from analyzer import units
 from analyzer.record import operator_rows
 from analyzer.record.analysis import Analysis
-from analyzer.report import csv_table, html
+from analyzer.report import html, operator_columns
 
 pytestmark = pytest.mark.browser
 OUTPUT = Path(__file__).parent.parent / "output" / "pages"
@@ -290,7 +290,7 @@ def test_rows_are_downloaded_and_copied_as_filtered_and_sorted_and_harmless_to_s
     copied = [line.split("\t") for line in page.evaluate("copied").split("\n")]
     assert copied == [list(rows[0]), *(list(row.values()) for row in rows)]
     for text in TEXTS:
-        assert page.evaluate("(text) => sheets.cell(text)", text) == csv_table.cell(text)
+        assert page.evaluate("(text) => sheets.cell(text)", text) == operator_columns.cell(text)
 
 
 def test_the_slash_key_comes_to_the_search_and_escape_leaves_it_as_it_is(visit: Any) -> None:

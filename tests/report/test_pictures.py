@@ -22,8 +22,8 @@ from analyzer.errors import LibraryError, UsageError
 from analyzer.record.formats import CHARTS, COMPARED_CHARTS, FORMATS, PICTURES
 from analyzer.report.charts.chart import ColumnKind, tick, vega_config
 from analyzer.report.compare.build import compare
-from analyzer.report.compare.html_page import charts_of as charts_of_comparison
-from analyzer.report.page import charts_of
+from analyzer.report.compare.document import charts_of as charts_of_comparison
+from analyzer.report.html import charts_of
 from analyzer.report.pictures import light_colours
 
 vl_convert: Any = pytest.importorskip("vl_convert", reason="vl-convert is not installed")
@@ -228,9 +228,9 @@ def test_a_png_is_the_same_sheet_in_twice_the_pixels_with_its_words() -> None:
 
 
 def test_the_page_draws_by_the_same_configuration_and_expressions() -> None:
-    from analyzer.report import page
+    from analyzer.report import html
 
-    data = page.build(factory.analysis())["data"]
+    data = html.build(factory.analysis())["data"]
     assert data["style"] == vega_config()
     spec = json.dumps(data["charts"])
     assert "labelExpr" in spec

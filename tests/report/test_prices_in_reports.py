@@ -10,8 +10,8 @@ from analyzer.figures import Price
 from analyzer.options import Pricing
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation
-from analyzer.report import price_words
-from analyzer.report.charts import instances
+from analyzer.report import figure_text
+from analyzer.report.charts import capacity
 from analyzer.report.compare.build import compare
 from analyzer.report.compare.document import render_text
 
@@ -34,7 +34,7 @@ def flat(text: str) -> str:
 
 
 def test_the_usual_prices_need_no_word() -> None:
-    assert price_words.statement(factory.analysis()) == ""
+    assert figure_text.statement(factory.analysis()) == ""
 
 
 @pytest.mark.parametrize("name", ["text", "markdown", "html"])
@@ -52,14 +52,14 @@ def test_a_report_with_reserved_prices_says_that_they_are_paid_unused() -> None:
 def test_dates_go_from_the_oldest_to_the_newest_and_tell_of_those_without() -> None:
     rows = paid("spot").costs
     first, second = rows[0], rows[1]
-    assert price_words.dates([first]) == "2026-08-03"
-    assert price_words.dates([first, replace(second, price_date="2023-11")]) == "2023-11 to 2026-08-03"
+    assert figure_text.dates([first]) == "2026-08-03"
+    assert figure_text.dates([first, replace(second, price_date="2023-11")]) == "2023-11 to 2026-08-03"
     undated = "2026-08-03 and a day that is not recorded"
-    assert price_words.dates([first, replace(second, price_date="")]) == undated
+    assert figure_text.dates([first, replace(second, price_date="")]) == undated
 
 
 def test_the_table_of_costs_has_the_way_of_paying_the_region_and_the_day() -> None:
-    chart = instances.chart(paid("spot"))
+    chart = capacity.chart(paid("spot"))
     assert chart is not None
     titles = [column.title for column in chart.columns]
     row = dict(zip(titles, chart.rows[0], strict=True))
@@ -76,7 +76,7 @@ def test_without_any_price_the_report_says_what_was_asked_for() -> None:
             command="run", model="m.py", options={"pricing": ("reserved-1y",), "region": ("asia",)}
         ),
     )
-    told = price_words.statement(nothing)
+    told = figure_text.statement(nothing)
     assert told == "No price reserved for one year in asia is known of an instance that can run it."
 
 
@@ -112,7 +112,7 @@ def test_an_answer_of_generation_says_it_too() -> None:
     ],
 )
 def test_a_machine_of_several_gpus_says_how_many_copies_use(gpus: float, width: int, words: str) -> None:
-    assert price_words.whole(Price(gpu_count=gpus), width) == words
+    assert figure_text.whole(Price(gpu_count=gpus), width) == words
 
 
 @pytest.mark.parametrize("name", ["text", "markdown", "html"])

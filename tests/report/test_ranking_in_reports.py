@@ -12,11 +12,9 @@ import report_factory as factory
 from analyzer.figures import seen_as
 from analyzer.record.analysis import Analysis, BatchRange, CostRow
 from analyzer.record.outcome import Answer, RankedWay, WhyNot
-from analyzer.report import device_rows, findings_text, html, page
-from analyzer.report.charts import instances
-from analyzer.report.ranking import table as ranking_table
-from analyzer.report.ranking import words
-from analyzer.report.summary import figure_words, plan_cards, verdict_words
+from analyzer.report import figure_text, findings_text, html, plan_cards, ranking_text, summary
+from analyzer.report import ranking_text as ranking_table
+from analyzer.report.charts import capacity
 from analyzer.units import UNKNOWN
 
 SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
@@ -163,11 +161,11 @@ def test_where_another_batch_wins_the_options_that_show_it_are_of_batches() -> N
 
 def test_a_plan_is_marked_only_where_the_headline_recommends_it() -> None:
     assert factory.analysis().verdict.device == "gpu"
-    assert [card.plan.name for card in words.cards(analysis()) if card.chosen] == []
-    assert [card.plan.name for card in words.cards(won_by_the_first()) if card.chosen] == ["gpu"]
-    assert [card.plan.name for card in words.cards(alone()) if card.chosen] == ["gpu"]
+    assert [card.plan.name for card in ranking_text.cards(analysis()) if card.chosen] == []
+    assert [card.plan.name for card in ranking_text.cards(won_by_the_first()) if card.chosen] == ["gpu"]
+    assert [card.plan.name for card in ranking_text.cards(alone()) if card.chosen] == ["gpu"]
     nothing = analysis(meets=False, sentence="None of 3 GPUs keeps 1.00 ms.")
-    assert [card.plan.name for card in words.cards(nothing) if card.chosen] == []
+    assert [card.plan.name for card in ranking_text.cards(nothing) if card.chosen] == []
     assert 'class="chosen-mark"' not in html.render(analysis())
     assert 'class="chosen-mark">The answer<' in html.render(won_by_the_first())
 
@@ -192,14 +190,14 @@ def test_the_command_that_applies_a_plan_is_of_the_device_that_the_headline_reco
 def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row() -> None:
     base = factory.analysis()
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
-    cards = words.distinct_cards(same)
+    cards = ranking_text.distinct_cards(same)
     assert [card.plan.name for card in cards] == ["cpu", "gpu"]
     assert cards[1].why == "This is the best plan: no split of the operators gains anything over it."
     assert html.render(same).count('<article class="plan') == 2
-    assert [card.plan.name for card in words.table_cards(same)] == ["cpu", "gpu", "hybrid"]
+    assert [card.plan.name for card in ranking_text.table_cards(same)] == ["cpu", "gpu", "hybrid"]
     assert "Best plan" in rendering.text(same)
     # A split that is another plan keeps its card.
-    assert [card.plan.name for card in words.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
+    assert [card.plan.name for card in ranking_text.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
 
 
 def test_a_split_that_is_not_the_verdict_says_why_on_its_card() -> None:
@@ -210,7 +208,7 @@ def test_a_split_that_is_not_the_verdict_says_why_on_its_card() -> None:
     def why(split_s: float, **verdict: Any) -> str:
         plans = (cpu, gpu, factory.plan("hybrid", split_s, operators_on_gpu=20))
         told = replace(base, plans=plans, verdict=replace(base.verdict, **verdict))
-        return words.distinct_cards(told)[-1].why
+        return ranking_text.distinct_cards(told)[-1].why
 
     assert why(0.97, device="gpu") == "Not worth splitting: it gains less than 5 % over the GPU alone."
     assert why(0.8, device="either") == (
@@ -224,7 +222,7 @@ def test_a_session_that_is_not_the_verdict_is_not_called_the_best() -> None:
     base = factory.analysis()
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
     tied = replace(same, verdict=replace(same.verdict, device="either"))
-    assert words.distinct_cards(tied)[1].why == "No split of the operators gains anything over it."
+    assert ranking_text.distinct_cards(tied)[1].why == "No split of the operators gains anything over it."
 
 
 def marked(text: str) -> list[str]:
@@ -239,11 +237,11 @@ def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:
     assert (latency.origin, energy.origin) == ("measured", "mixed")
     sheet = ranking_table.sheet(told)
     assert sheet is not None
-    assert sheet.rows[0][sheet.head.index("Energy")] == f"{energy.figure} {figure_words.MARKS['mixed'].sign}"
+    assert sheet.rows[0][sheet.head.index("Energy")] == f"{energy.figure} {figure_text.MARKS['mixed'].sign}"
 
 
 def test_a_record_without_a_ranking_is_led_by_its_verdict() -> None:
-    assert words.sentence(factory.analysis()) == factory.analysis().verdict.sentence
+    assert ranking_text.sentence(factory.analysis()) == factory.analysis().verdict.sentence
     assert ranking_table.sheet(factory.analysis()) is None
     assert 'id="ranking"' not in html.render(factory.analysis())
 
@@ -276,7 +274,7 @@ def test_next_to_the_answer_stand_what_is_as_good_the_fastest_the_cheapest_and_t
     first = candidate("Imaginary GPU 7", 0.0051, usd_per_million=0.3)
     second = candidate("Imaginary GPU 8", 0.0052, usd_per_million=0.4, why_not=as_good)
     told = analysis(first, second, candidate("Imaginary GPU 9", 0.0053, why_not=as_good))
-    assert dict(words.alternatives(told)) == {
+    assert dict(ranking_text.alternatives(told)) == {
         "As good within the error": "Imaginary GPU 8 and Imaginary GPU 9.",
         "Fastest": "Imaginary GPU 9000: 5.00 ms (5.00 to 5.00 ms), $0.200 per million on cloud g9; "
         "4.0x (3.0x to 5.0x) the time.",
@@ -286,11 +284,11 @@ def test_next_to_the_answer_stand_what_is_as_good_the_fastest_the_cheapest_and_t
     }
     # The fastest and the cheapest are the answer: nothing else is said of them.
     cheap = candidate("Imaginary GPU 7", 0.004, usd_per_million=0.01)
-    assert [label for label, _ in words.alternatives(analysis(cheap))] == ["On the CPU"]
+    assert [label for label, _ in ranking_text.alternatives(analysis(cheap))] == ["On the CPU"]
 
 
 def test_one_gpu_at_one_batch_is_led_by_the_verdicts_sentence() -> None:
-    assert not words.leads(alone())
+    assert not ranking_text.leads(alone())
     told = flat(rendering.text(alone()))
     assert told.index("Run it on the Imaginary GPU 3000: 4x faster") < told.index(CHEAPEST)
     assert "alone:" not in told
@@ -300,10 +298,10 @@ def test_one_gpu_at_one_batch_is_led_by_the_verdicts_sentence() -> None:
 
 
 def test_the_tag_of_the_page_is_the_answers_and_not_the_first_gpus() -> None:
-    assert page.build(analysis())["word"] == "GPU"
+    assert html.build(analysis())["word"] == "GPU"
     missed = analysis(meets=False, sentence="None of 3 GPUs keeps 1.00 ms.")
-    assert page.build(missed)["word"] == "Limit missed"
-    assert page.build(missed)["side"] == "either"
+    assert html.build(missed)["word"] == "Limit missed"
+    assert html.build(missed)["side"] == "either"
 
 
 def test_a_limit_that_one_gpu_misses_is_the_tag_too() -> None:
@@ -311,14 +309,14 @@ def test_a_limit_that_one_gpu_misses_is_the_tag_too() -> None:
     assert base.answer is not None
     late = replace(base.answer, meets=False)
     told = replace(base, answer=late, ranking=(seen_as(RankedWay, late), *base.ranking[1:]))
-    assert (page.build(told)["word"], page.build(told)["side"]) == ("Limit missed", "either")
+    assert (html.build(told)["word"], html.build(told)["side"]) == ("Limit missed", "either")
 
 
 def test_the_cpu_stands_below_the_answer_where_nothing_was_rented() -> None:
     """No CPU instance is on the price list: the one machine is all there is to compare with."""
     base = alone()
     told = replace(base, ranking=tuple(one for one in base.ranking if one.named))
-    assert dict(words.alternatives(told)) == {
+    assert dict(ranking_text.alternatives(told)) == {
         "On the CPU": "Imaginary CPU 12: 80.0 ms (80.0 to 80.0 ms); 4.0x (3.0x to 5.0x) the time."
     }
 
@@ -366,7 +364,7 @@ def test_what_cannot_run_has_no_value_to_be_sorted_by() -> None:
 def test_instances_with_a_cpu_stand_beside_those_with_a_gpu_in_one_chart() -> None:
     cards = (instance(f"g{n:02}", 0.1 + n / 1000, "gpu") for n in range(40))
     rented = (*cards, instance("c1", 0.4), instance("c2", 0.5))
-    chart = instances.chart(analysis(instances=rented))
+    chart = capacity.chart(analysis(instances=rented))
     assert chart is not None
     assert len(chart.rows) == 42
     # Of equal latencies the cheapest alone is beaten by no other.
@@ -390,16 +388,16 @@ def test_a_checks_row_of_the_cpu_has_no_dollars_of_another_machine() -> None:
     told = analysis()
     cheap = replace(told.plans[0], usd_per_million=0.25, usd_origin="predicted", instance="quick box")
     told = replace(told, plans=(cheap, *told.plans[1:]))
-    row = device_rows.table(told).rows[0]
+    row = findings_text.table(told).rows[0]
     # The CPU's own row of the ranking has no price: the cheapest instance of the plan has another CPU.
     assert row[5:7] == (UNKNOWN, UNKNOWN)
     assert "quick box" not in findings_text.render_text(told)
-    assert device_rows.table(replace(told, answer=None, ranking=())).rows[0] == row
+    assert findings_text.table(replace(told, answer=None, ranking=())).rows[0] == row
 
     own: dict[str, Any] = {"usd_per_million": 0.5, "usd_origin": "predicted", "instance": "same box"}
     priced = tuple(replace(one, **own) if one.kind == "cpu" and one.named else one for one in told.ranking)
     told = replace(told, ranking=priced)
-    priced_row = device_rows.table(told).rows[0]
+    priced_row = findings_text.table(told).rows[0]
     assert priced_row[5:7] == ("$0.500 ○", "same box")
     assert priced_row[2:5] == row[2:5]
 
@@ -418,8 +416,8 @@ def test_an_answer_whose_sizes_are_guessed_says_so_in_every_sentence_that_decide
     first = base.operators[0]
     of_data = replace(first, outputs=(replace(first.outputs[0], shape=(None, 64)),))
     told = replace(base, operators=(of_data, *base.operators[1:]))
-    assert words.sentence(told) == f"Some sizes are guessed. {VERDICT}"
-    assert verdict_words.crossover(told) == "With guessed sizes, the GPU wins at every batch from 1 to 64."
+    assert ranking_text.sentence(told) == f"Some sizes are guessed. {VERDICT}"
+    assert summary.crossover(told) == "With guessed sizes, the GPU wins at every batch from 1 to 64."
 
 
 def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
@@ -429,7 +427,5 @@ def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
         environment=replace(base.environment, measurement={"cpu": {"busy": True}}),
         verdict=replace(base.verdict, low=1.5, high=30.0),
     )
-    assert verdict_words.measure_again(busy)
-    assert (
-        verdict_words.crossover(busy) == "By this rough measurement, the GPU wins at every batch from 1 to 64."
-    )
+    assert summary.measure_again(busy)
+    assert summary.crossover(busy) == "By this rough measurement, the GPU wins at every batch from 1 to 64."

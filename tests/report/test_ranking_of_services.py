@@ -7,7 +7,7 @@ from dataclasses import replace
 import capacity_records as records
 import pytest
 
-from analyzer.pipeline.capacity.ranking import rank_services
+from analyzer.pipeline.capacity.sizing import rank_services
 from analyzer.report import capacity_words
 from analyzer.report.capacity_words import sentence
 

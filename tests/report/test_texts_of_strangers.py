@@ -20,9 +20,9 @@ from analyzer.errors import RecordError
 from analyzer.record import from_dict, from_json, to_dict, to_json
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.record.formats import FORMATS
-from analyzer.report import csv_table, escaping, findings_text
+from analyzer.report import findings_text, markdown, operator_columns
 from analyzer.report.ci import junit, sarif
-from analyzer.report.compare import build, document, html_page
+from analyzer.report.compare import build, document
 from analyzer.text import json_escaped, loggable
 
 # C0, DEL, C1, what turns the direction of writing, line separators.
@@ -101,7 +101,7 @@ WRITERS: dict[str, Callable[[Analysis], str]] = {
     "comparison text": compared(document.render_text),
     "comparison markdown": compared(document.render_markdown),
     "comparison json": compared(build.to_json),
-    "comparison html": compared(html_page.render),
+    "comparison html": compared(document.render),
     "summary": summary,
     "summary to paste": rendering.mail,
 }
@@ -167,13 +167,13 @@ BLANKS = ("", " ", "\t", "\u00a0", "\u200b", "\ufeff", "\r\n")
 @pytest.mark.parametrize("text", [f"{blank}{{}}1" for blank in BLANKS])
 def test_what_a_spreadsheet_may_take_for_a_formula_is_marked_as_text(text: str, sign: str) -> None:
     written = io.StringIO()
-    csv.writer(written).writerow([csv_table.cell(text.format(sign))])
+    csv.writer(written).writerow([operator_columns.cell(text.format(sign))])
     assert written.getvalue().startswith("'")
     assert written.getvalue().count("\n") == 1
 
 
 def test_a_cell_holds_figures_and_words_as_they_are() -> None:
-    assert [csv_table.cell(value) for value in (0, -0.0, 0.5, False, None, "a=b")] == [
+    assert [operator_columns.cell(value) for value in (0, -0.0, 0.5, False, None, "a=b")] == [
         0,
         0.0,
         0.5,
@@ -181,7 +181,7 @@ def test_a_cell_holds_figures_and_words_as_they_are() -> None:
         "",
         "a=b",
     ]
-    assert str(csv_table.cell(-0.0)) == "0.0"
+    assert str(operator_columns.cell(-0.0)) == "0.0"
 
 
 @pytest.mark.parametrize(
@@ -204,5 +204,5 @@ def test_escaped_json_has_the_same_value() -> None:
     value = {"a": HOSTILE, HOSTILE: ["é", "\U0001f600", "\\u001b", 'a"b']}
     for text in (json.dumps(value), json.dumps(value, ensure_ascii=False, indent=1)):
         assert json.loads(json_escaped(text)) == value
-    assert json.loads(escaping.ascii_json(value)) == value
-    assert escaping.ascii_json(value).isascii()
+    assert json.loads(markdown.ascii_json(value)) == value
+    assert markdown.ascii_json(value).isascii()

@@ -17,13 +17,12 @@ import pytest
 import rendering
 import report_factory as factory
 
-from analyzer.report import html, method, module_tree, operator_columns, page
-from analyzer.report.charts import batches, instances, roofline, time_share, timeline
+from analyzer.report import html, method, module_tree, operator_columns, plan_cards, summary
+from analyzer.report.charts import batches, capacity, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, Column, coded, packed
 from analyzer.report.charts.vega import decades
-from analyzer.report.compare import html_page
+from analyzer.report.compare import document
 from analyzer.report.compare.build import compare
-from analyzer.report.summary import plan_cards, verdict_words
 
 PACKED = re.compile(r'<script type="text/plain" data-gzip="([^"]+)"(?: id="(\w+)")?>(.*?)</script>')
 
@@ -84,23 +83,23 @@ def test_a_device_without_points_keeps_its_roof_and_its_colour() -> None:
 
 def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one() -> None:
     # The GPU plan does not fit at batch 64 of the invented sweep.
-    told = verdict_words.batches(factory.analysis())
+    told = summary.batches(factory.analysis())
     assert told == (
         "The CPU wins up to batch 3 and the GPU wins from batch 4 on. The GPU is saturated from batch 32 on. "
         "Of the batches looked at 32 is the largest that fits its memory."
     )
     # One that was not looked at with the others was looked for.
     exact = replace(factory.analysis(), verdict=replace(factory.analysis().verdict, largest_batch=37))
-    assert verdict_words.batches(exact).endswith("Batch 37 is the largest that fits its memory.")
+    assert summary.batches(exact).endswith("Batch 37 is the largest that fits its memory.")
     base = factory.analysis(4)
     nothing = tuple(replace(item, gpu=replace(item.gpu, placed_on="cpu")) for item in base.operators)
     # What moves data alone does not saturate a GPU.
     moves = (*nothing[:-1], replace(base.operators[-1], flops=0))
     moving = replace(base, operators=moves)
     assert sum(operator.flops or 0 for operator in moves) > 0
-    assert "saturated" not in verdict_words.batches(moving)
+    assert "saturated" not in summary.batches(moving)
     alone = replace(base, operators=nothing, verdict=replace(base.verdict, largest_batch=64))
-    assert verdict_words.batches(alone) == "The CPU wins up to batch 3 and the GPU wins from batch 4 on."
+    assert summary.batches(alone) == "The CPU wins up to batch 3 and the GPU wins from batch 4 on."
     assert [mark["label"] for mark in batches.charts(alone)[0].extra["marks"]] == ["crossover at 4"]
 
 
@@ -221,7 +220,7 @@ def test_a_plan_without_room_is_called_the_best_nowhere() -> None:
 
 
 def test_instances_are_ranked_by_cost() -> None:
-    chart = instances.chart(factory.analysis())
+    chart = capacity.chart(factory.analysis())
     assert [row["label"] for row in dicts(chart)] == ["imaginary i.gpu.large", "imaginary i.cpu.large"]
     assert "Pale points" in chart.lead
 
@@ -271,7 +270,7 @@ def test_a_logarithmic_axis_has_round_ticks() -> None:
 
 
 def test_the_method_tells_versions_runs_and_the_source_of_each_device() -> None:
-    sections = dict(page.build(factory.analysis())["method"])
+    sections = dict(html.build(factory.analysis())["method"])
     facts = dict(sections["Measurement"])
     assert facts["Warm-up runs"] == "3"
     assert facts["Threads"] == "2"
@@ -354,7 +353,7 @@ def test_a_figure_and_its_unit_stay_on_one_line() -> None:
 
 
 def test_findings_come_worst_first_with_the_line_they_are_about() -> None:
-    views = page.build(factory.analysis())["findings"]
+    views = html.build(factory.analysis())["findings"]
     assert [view["severity"] for view in views] == ["error", "note"]
     assert views[0]["where"] == "samples/imaginary.py:13"
 
@@ -397,8 +396,8 @@ def test_a_page_carries_the_libraries_that_it_needs_as_they_are_kept() -> None:
     base = factory.analysis(4)
     assert libraries(html.render(base)) == charts | graph | table
     # A comparison has trees where operators of both records are the same.
-    assert libraries(html_page.render(compare([("a", base), ("b", base)]))) == charts | table
-    assert libraries(html_page.render(compare([("a", base), ("b", factory.empty())]))) == charts
+    assert libraries(document.render(compare([("a", base), ("b", base)]))) == charts | table
+    assert libraries(document.render(compare([("a", base), ("b", factory.empty())]))) == charts
     assert carried(html.render(factory.empty())) == []
 
 
@@ -470,6 +469,6 @@ def test_a_gpu_that_does_less_at_larger_batches_is_said_to() -> None:
         for row in base.sweep
         if row.batch in rates
     )
-    told = verdict_words.batches(replace(base, sweep=rows))
+    told = summary.batches(replace(base, sweep=rows))
     assert "Its throughput peaks at batch 8, 598 /s, and is 269 /s at batch 64: what outgrows" in told
-    assert "throughput peaks" not in verdict_words.batches(base)
+    assert "throughput peaks" not in summary.batches(base)

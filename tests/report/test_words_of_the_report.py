@@ -20,15 +20,18 @@ from analyzer.record.outcome import RankedWay
 from analyzer.report import (
     FORMATS,
     capacity_words,
+    figure_text,
     find,
     findings_text,
-    generation_words,
+    generation_text,
     html,
+    module_tree,
     operator_columns,
+    plan_cards,
     render,
+    summary,
 )
 from analyzer.report.record_document import bar
-from analyzer.report.summary import figure_words, leading_operators, model_facts, plan_cards, verdict_words
 
 
 def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own() -> None:
@@ -151,7 +154,7 @@ def alike(count: int, of_each: int) -> Any:
 def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_counts() -> None:
     """Thirty operators of three types: ten have a third of the time, each type has one too."""
     told = alike(3, 10)
-    top = leading_operators.top_operators(told)
+    top = module_tree.top_operators(told)
     assert [(row.op_type, row.count, row.share) for row in top] == [
         (f"Type{at}", 10, pytest.approx(1 / 3)) for at in range(3)
     ]
@@ -171,7 +174,7 @@ def test_where_no_operator_has_a_good_share_types_are_told_with_their_sums_and_c
     long = replace(top[0], operators=named)
     assert (long.place, long.short_place) == ("10 operators", "× 10")
     # Of twelve operators ten have most of the time.
-    assert [row.count for row in leading_operators.top_operators(alike(3, 4))] == [1] * 10
+    assert [row.count for row in module_tree.top_operators(alike(3, 4))] == [1] * 10
 
 
 def test_small_operators_beside_one_large_one_are_told_by_type_where_much_would_be_hidden() -> None:
@@ -181,12 +184,12 @@ def test_small_operators_beside_one_large_one_are_told_by_type_where_much_would_
     large = replace(small[0], op_type="LSTM", gpu=replace(small[0].gpu, time_s=6e-3))
     items = (large, *(replace(one, index=one.index + 1) for one in small))
     told = replace(factory.analysis(), operators=items)
-    assert [(row.op_type, row.count, row.share_text) for row in leading_operators.top_operators(told)] == [
+    assert [(row.op_type, row.count, row.share_text) for row in module_tree.top_operators(told)] == [
         ("LSTM", 1, "60 %"),
         ("Type0", 40, "40 %"),
     ]
     few = replace(told, operators=items[:11])
-    assert [row.count for row in leading_operators.top_operators(few)] == [1] * 10
+    assert [row.count for row in module_tree.top_operators(few)] == [1] * 10
 
 
 def test_the_page_cuts_a_module_so_that_its_layer_and_its_end_are_read() -> None:
@@ -220,7 +223,7 @@ def test_a_narrow_terminal_shows_fewer_columns_and_no_figure_cut(width: int) -> 
 def test_the_ten_operators_are_those_that_take_most_of_the_best_plan() -> None:
     # MaxPool stays on the CPU at 1 ms times (1 + index mod 5); all others take a tenth of that on the GPU.
     # Of 24 operators the six MaxPool (3, 7, 11, 15, 19, 23) take 4+3+2+1+5+4 = 19 ms of 19 + 5.1 ms.
-    top = leading_operators.top_operators(factory.analysis(24))
+    top = module_tree.top_operators(factory.analysis(24))
     assert [item.index for item in top[:3]] == [19, 3, 23]
     assert len(top) == 10
     others = sum((1 + index % 5) / 10 for index in range(24) if index % 4 != 3)
@@ -228,14 +231,14 @@ def test_the_ten_operators_are_those_that_take_most_of_the_best_plan() -> None:
 
 
 def test_operators_without_times_are_ranked_by_their_work() -> None:
-    top = leading_operators.top_operators(factory.without_times())
+    top = module_tree.top_operators(factory.without_times())
     assert [item.op_type for item in top[:5]] == ["Conv"] * 5
     assert all(item.share is None and item.cpu[0] == "–" for item in top)
 
 
 def test_a_cpu_that_wins_is_not_reported_as_a_speed_up_below_one() -> None:
     slow = replace(factory.analysis().verdict, device="cpu", speedup=0.5, low=0.4, high=0.8, sentence="")
-    said = verdict_words.confidence(replace(factory.analysis(), verdict=slow))
+    said = summary.confidence(replace(factory.analysis(), verdict=slow))
     assert said == "The CPU plan is 2.0x as fast as the GPU plan (90 % interval 1.2x to 2.5x)."
 
 
@@ -247,14 +250,14 @@ def test_the_crossover_is_said_with_what_is_certain_and_what_is_not() -> None:
         BatchRange(first=8, last=64, device="gpu"),
     )
     doubtful = replace(base, verdict=replace(base.verdict, ranges=ranges))
-    assert verdict_words.crossover(doubtful) == (
+    assert summary.crossover(doubtful) == (
         "The CPU wins at batch 1, either may win from 2 to 7 (even odds at 4) and the GPU wins from batch 8 on."
     )
-    assert verdict_words.crossover_batch(doubtful.verdict) == "4 (2 to 8)"
+    assert summary.crossover_batch(doubtful.verdict) == "4 (2 to 8)"
     uncertain = replace(doubtful.verdict, ranges=ranges[:2])
-    assert verdict_words.crossover_batch(uncertain) == "4 (from 2)"
+    assert summary.crossover_batch(uncertain) == "4 (from 2)"
     certain = replace(doubtful.verdict, ranges=(ranges[0], replace(ranges[2], first=2)), crossover_batch=2)
-    assert verdict_words.crossover_batch(certain) == "2"
+    assert summary.crossover_batch(certain) == "2"
 
 
 def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover() -> None:
@@ -266,11 +269,11 @@ def test_a_single_batch_between_doubtful_ones_is_told_apart_from_the_crossover()
         BatchRange(first=41, last=64, device="gpu"),
     )
     told = replace(base, verdict=replace(base.verdict, ranges=ranges))
-    assert verdict_words.crossover(told) == (
+    assert summary.crossover(told) == (
         "Either may win up to batch 40 (even odds at 4) and the GPU wins from batch 41 on; at 16, which is "
         "known more closely, the CPU wins."
     )
-    assert verdict_words.crossover_batch(told.verdict) == "4 (1 to 41)"
+    assert summary.crossover_batch(told.verdict) == "4 (1 to 41)"
 
 
 def test_batches_between_which_a_prediction_changes_are_told_with_two_digits() -> None:
@@ -282,17 +285,17 @@ def test_batches_between_which_a_prediction_changes_are_told_with_two_digits() -
         BatchRange(first=3247, last=4096, device="gpu"),
     )
     told = replace(base, verdict=replace(base.verdict, ranges=ranges, crossover_batch=748))
-    assert verdict_words.crossover(told) == (
+    assert summary.crossover(told) == (
         "The CPU wins up to batch 99, either may win from about 100 to about 3200 (even odds at about 750) "
         "and the GPU wins from about batch 3200 on."
     )
-    assert verdict_words.crossover_batch(told.verdict) == "about 750 (about 100 to about 3200)"
+    assert summary.crossover_batch(told.verdict) == "about 750 (about 100 to about 3200)"
 
 
 def test_beside_a_gpu_that_would_run_nothing_no_batch_is_compared() -> None:
     base = factory.analysis()
     told = replace(base, groups=tuple(replace(group, provider="cpu") for group in base.groups))
-    assert (verdict_words.crossover(told), verdict_words.confidence(told)) == ("", "")
+    assert (summary.crossover(told), summary.confidence(told)) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +319,7 @@ def test_one_batch_alone_is_no_crossover(batch: int, exporter: str, asked: tuple
         invocation=Invocation(command="run", model="net.py", options={"batch": asked} if asked else {}),
     )
     known = "The batch from which the GPU wins is not known: only one batch was analysed"
-    assert verdict_words.crossover(one) == f"{known}{aside}."
+    assert summary.crossover(one) == f"{known}{aside}."
 
 
 def test_plans_that_run_on_one_machine_share_a_line_about_its_watts() -> None:
@@ -381,11 +384,11 @@ def test_a_model_that_fits_nowhere_is_not_said_to_be_faster_anywhere() -> None:
             for row in base.sweep
         ),
     )
-    assert verdict_words.confidence(cramped) == ""
-    assert verdict_words.crossover(cramped) == "At no batch up to 64 does the model fit into the GPU's memory."
+    assert summary.confidence(cramped) == ""
+    assert summary.crossover(cramped) == "At no batch up to 64 does the model fit into the GPU's memory."
     assert not any(card.chosen for card in plan_cards.plan_cards(cramped))
     alone = tuple(replace(row, plans={"cpu": row.plans["cpu"]}) for row in base.sweep)
-    assert verdict_words.crossover(replace(cramped, sweep=alone)) == ""
+    assert summary.crossover(replace(cramped, sweep=alone)) == ""
     assert "Neither fits" in render(cramped, "html")
 
 
@@ -432,17 +435,17 @@ def test_every_format_for_people_marks_dollars_and_joules_by_their_own_origin(na
 
 
 def test_few_inferences_a_second_are_shown_without_prefix() -> None:
-    assert figure_words.per_second(0.0461) == "0.0461 /s"
-    assert figure_words.per_second(4120.0) == "4.12 k/s"
+    assert figure_text.per_second(0.0461) == "0.0461 /s"
+    assert figure_text.per_second(4120.0) == "4.12 k/s"
 
 
 def test_what_is_missing_is_said() -> None:
-    said = " ".join(model_facts.missing(factory.without_times()))
+    said = " ".join(summary.missing(factory.without_times()))
     assert "No operator has a time" in said
     assert "com.acme::Custom" in said
-    assert "nothing to compare" in " ".join(model_facts.missing(factory.without_gpu()))
-    assert model_facts.missing(factory.empty()) == ("The model has no operators.",)
-    assert model_facts.missing(factory.analysis()) == ()
+    assert "nothing to compare" in " ".join(summary.missing(factory.without_gpu()))
+    assert summary.missing(factory.empty()) == ("The model has no operators.",)
+    assert summary.missing(factory.analysis()) == ()
 
 
 def test_totals_with_unknown_operators_read_at_least() -> None:
@@ -457,7 +460,7 @@ def test_the_summary_to_paste_has_the_answer_of_what_was_asked() -> None:
     line = next(line for line in rendering.mail(plain).splitlines() if line.startswith("GPU: "))
     for figure in ("20.0 ms", "18.0 to 22.0 ms", "20.0 ms ◐", "400 /s", "$0.444", "500 MB"):
         assert figure in line
-    assert generation_words.sentence(generated, generated.generation) in rendering.mail(generated)
+    assert generation_text.sentence(generated, generated.generation) in rendering.mail(generated)
     assert "Time to first token: 200 ms ○ (100 to 400 ms)" in rendering.mail(generated)
     assert capacity_words.sentence(sized.capacity) in rendering.mail(sized)
     # Of these two the plans are one step's and one run's, and no part of the answer.
@@ -469,7 +472,7 @@ def test_the_summary_to_paste_says_what_was_guessed_and_what_is_not_known() -> N
     blind = factory.without_times()
     guessed = replace(blind, model=replace(blind.model, guessed_inputs=("x: float32[8,3]",)))
     points = rendering.mail(guessed).partition("What it rests on:\n")[2].split("\n\n")[0].splitlines()
-    assert points == [f"- {gap}" for gap in model_facts.missing(blind)]
+    assert points == [f"- {gap}" for gap in summary.missing(blind)]
     # What may decide the answer stands beside it.
     assert "\nInputs guessed: x: float32[8,3] (--input says others).\n" in rendering.mail(guessed)
 
@@ -562,10 +565,10 @@ def test_what_is_the_same_fused_is_told_once() -> None:
         fused_bytes_written=base.totals.bytes_written,
         fused_intensity=base.totals.intensity,
     )
-    facts = dict(model_facts.facts(replace(base, totals=same)))
+    facts = dict(summary.facts(replace(base, totals=same)))
     assert "fused" not in facts["Memory traffic"] + facts["FLOPs per byte"]
     apart = replace(same, fused_bytes_read=base.totals.bytes_read // 2)
-    facts = dict(model_facts.facts(replace(base, totals=apart)))
+    facts = dict(summary.facts(replace(base, totals=apart)))
     assert facts["Memory traffic"].endswith(" fused")
 
 
@@ -583,9 +586,9 @@ def test_of_memory_that_is_not_known_the_weights_and_the_reason_are_told() -> No
     said = (
         f"The memory that it needs is not known beyond {weights} of weights: the size of probabilities is open."
     )
-    assert said in model_facts.missing(told)
+    assert said in summary.missing(told)
     assert said in " ".join(render(told, "text").split())
-    assert not any("memory" in text for text in model_facts.missing(base))
+    assert not any("memory" in text for text in summary.missing(base))
 
 
 def test_modules_that_differ_at_their_end_are_told_apart_on_a_narrow_terminal() -> None:
@@ -623,30 +626,28 @@ def test_the_sizes_of_the_inputs_stand_beside_the_answer() -> None:
     assert f"<dt>Inputs</dt><dd>{sizes}</dd>" in html.render(told)
     # One that was guessed is told as such, with its shape.
     guessed = replace(told.model, inputs=told.model.inputs[:1], guessed_inputs=("pos=144,3",))
-    assert model_facts.inputs_line(replace(told, model=guessed)) == ""
+    assert summary.inputs_line(replace(told, model=guessed)) == ""
 
 
 def test_a_call_whose_inputs_have_no_batch_is_told_as_a_call() -> None:
     told = graph_network()
-    assert verdict_words.subject(told).startswith("per call, ")
-    assert verdict_words.crossover(told) == (
+    assert summary.subject(told).startswith("per call, ")
+    assert summary.crossover(told) == (
         "Its inputs have no batch, so no crossover batch is told. What there is to compute grows with "
         "the size of pos and edge_index (--input)."
     )
     # A column of weights of edges is no batch; a state of one axis has the size that the weights have.
     column = replace(told.model.inputs[0], name="weight", shape=(2448, 1))
-    assert verdict_words.subject(replace(told, model=replace(told.model, inputs=(column,)))).startswith(
-        "per call, "
-    )
+    assert summary.subject(replace(told, model=replace(told.model, inputs=(column,)))).startswith("per call, ")
     state = replace(told.model.inputs[0], name="state", shape=(64,))
-    alone = verdict_words.crossover(replace(told, model=replace(told.model, inputs=(state,))))
+    alone = summary.crossover(replace(told, model=replace(told.model, inputs=(state,))))
     assert alone == "Its inputs have no batch, so no crossover batch is told."
     steps_first = replace(told.model.inputs[0], name="steps", shape=(12, 1, 64))
-    assert verdict_words.subject(replace(told, model=replace(told.model, inputs=(steps_first,)))).startswith(
+    assert summary.subject(replace(told, model=replace(told.model, inputs=(steps_first,)))).startswith(
         "batch 1, "
     )
     image = replace(told.model, inputs=(replace(told.model.inputs[0], shape=(1, 3, 224, 224)),))
-    assert verdict_words.subject(replace(told, model=image)).startswith("batch 1, ")
+    assert summary.subject(replace(told, model=image)).startswith("batch 1, ")
 
 
 def test_inputs_of_a_training_step_are_those_that_are_fed() -> None:
@@ -655,11 +656,11 @@ def test_inputs_of_a_training_step_are_those_that_are_fed() -> None:
     training = replace(
         base, model=replace(base.model, training=True, notes=(), inputs=(*kept, *base.model.inputs))
     )
-    assert model_facts.inputs(training) == "pos 144x3, edge_index 2x2,448"
+    assert summary.inputs(training) == "pos 144x3, edge_index 2x2,448"
     # The loss reads what forward may leave out.
     note = "edge_index was left out (None); --input edge_index=... gives it."
     fed = replace(training, model=replace(training.model, notes=(note,)))
-    assert model_facts.inputs(fed) == "pos 144x3, edge_index 2x2,448"
+    assert summary.inputs(fed) == "pos 144x3, edge_index 2x2,448"
 
 
 def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:
@@ -670,18 +671,18 @@ def test_where_memory_is_not_known_what_the_run_held_is_told() -> None:
         plans=tuple(replace(plan, memory_bytes=None) for plan in base.plans),
         environment=replace(base.environment, measurement=measured),
     )
-    (gap,) = (line for line in model_facts.missing(told) if "memory" in line)
+    (gap,) = (line for line in summary.missing(told) if "memory" in line)
     assert gap.endswith("When it was timed on the CPU, ONNX Runtime's arena held up to 13.5 MB.")
 
 
 def test_tf32_is_left_out_where_no_product_runs_on_the_gpu() -> None:
     base = replace(factory.analysis(), model=replace(factory.analysis().model, precision="tf32"))
-    assert "tf32, " in verdict_words.subject(base)
+    assert "tf32, " in summary.subject(base)
     trees = replace(base, operators=tuple(replace(one, macs=0) for one in base.operators))
-    assert "tf32" not in verdict_words.subject(trees)
+    assert "tf32" not in summary.subject(trees)
     # A precision that was asked for and changes weights is one of any model.
     half = replace(trees, model=replace(trees.model, precision="fp16"))
-    assert "fp16, " in verdict_words.subject(half)
+    assert "fp16, " in summary.subject(half)
 
 
 def test_a_model_without_an_opset_of_onnx_has_none_in_the_line_of_the_check() -> None:
@@ -748,5 +749,5 @@ def test_operators_say_how_much_of_the_best_plan_is_copies_that_they_leave_out(n
 
     words = " ".join(render(with_copies(3.5e-3), name).replace("&#39;", "'").split())
     assert "best plan's time, without 3.50 ms of copies" in words
-    top = leading_operators.top_operators(base)
-    assert "of copies" not in leading_operators.top_title(top, with_copies(0.0))
+    top = module_tree.top_operators(base)
+    assert "of copies" not in module_tree.top_title(top, with_copies(0.0))

@@ -10,7 +10,7 @@ from queue_models import exact_mean_of_all_waiting
 
 from analyzer.errors import UsageError
 from analyzer.serving import ServiceCurve, simulate
-from analyzer.serving.closed_forms import single_requests
+from analyzer.serving.queue import single_requests
 
 
 def erlang_share_within(rate: float, service: float, wait: float) -> float:

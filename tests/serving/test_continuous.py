@@ -10,7 +10,6 @@ from queue_models import simulate_generation
 
 from analyzer.arrays import Floats
 from analyzer.errors import UsageError
-from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.continuous import (
     Conversations,
     GenerationScenario,
@@ -18,6 +17,7 @@ from analyzer.serving.continuous import (
     highest_throughput_per_s,
     simulated_generation,
 )
+from analyzer.serving.queue import single_requests
 
 SERVER = GenerationServer(
     prefill=((128, 0.02), (1024, 0.08), (4096, 0.35)),

@@ -10,7 +10,7 @@ from queue_models import batches_by_loop
 
 from analyzer.errors import UsageError
 from analyzer.serving import ServiceCurve, highest_rate, simulate
-from analyzer.serving.closed_forms import single_requests
+from analyzer.serving.queue import single_requests
 
 CURVE = ServiceCurve(points=((1, 0.004), (8, 0.011), (64, 0.070)))
 

@@ -10,9 +10,8 @@ import pytest
 
 from analyzer.serving import ServiceCurve, highest_rate, simulate
 from analyzer.serving.arrivals import POISSON, Trace
-from analyzer.serving.closed_forms import single_requests
 from analyzer.serving.highest_rate import FIRST_SHARES, Effort, highest_rates, loads_at
-from analyzer.serving.queue import Percentile, Server, Sizing, make_queue, needed
+from analyzer.serving.queue import Percentile, Server, Sizing, make_queue, needed, single_requests
 from analyzer.serving.search import BatchServer, Demand, sizings
 
 # A batch costs 3 ms and 1 ms a request: 250/s one by one, nearly 1000/s in large batches.

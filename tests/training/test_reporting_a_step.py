@@ -18,9 +18,8 @@ from analyzer.devices.device import NETWORK, Peer, peer_link
 from analyzer.prediction.collectives import collective_time, dominates_from, ring_time, scaled
 from analyzer.prediction.estimate import Estimate
 from analyzer.record import load_report
-from analyzer.report import html, training_tables
+from analyzer.report import html, summary, training_tables
 from analyzer.report.document import Table
-from analyzer.report.summary import model_facts
 
 
 @pytest.fixture
@@ -102,8 +101,8 @@ def test_a_step_whose_recurrences_are_unrolled_says_so_on_the_first_screen(tmp_p
 def test_a_step_without_recurrences_is_said_to_be_of_onnx_runtime(record: Any, tmp_path: Path) -> None:
     record("--no-run")
     told = load_report(tmp_path / "out.json")
-    assert model_facts.whose_step(told) == "The step is ONNX Runtime's, not PyTorch's eager mode."
-    assert model_facts.whose_step(told) in model_facts.assumed(told)
+    assert summary.whose_step(told) == "The step is ONNX Runtime's, not PyTorch's eager mode."
+    assert summary.whose_step(told) in summary.assumed(told)
 
 
 def test_weights_stay_on_the_device_and_only_inputs_are_copied(record: Any) -> None:

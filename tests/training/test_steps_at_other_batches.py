@@ -22,7 +22,7 @@ from analyzer.loading.training.batch_interpolation import DifferentError, bound
 from analyzer.options import Options
 from analyzer.pipeline import exports
 from analyzer.pipeline.exports import StepAtAnyBatch, loaded_at, prepared_steps
-from analyzer.pipeline.measurement_memory import memory_of
+from analyzer.pipeline.machine import memory_of
 from analyzer.pipeline.options import make_options
 from analyzer.pipeline.prepared import PreparedGraph, prepare
 

@@ -23,21 +23,26 @@ from analyzer.ort.execution import SETTINGS, Placement, Provider, annotate
 from analyzer.ort.kernels import registry
 from analyzer.ort.placement import ReleasePlacement, placements_by_release
 from analyzer.ort.session_nodes import LevelOne
-from analyzer.pipeline.apply.expressible import ToldSession, hybrid_session, release_of
-from analyzer.pipeline.apply.fixes.chain import FixedModel, fixed_model, with_form_of_record
 from analyzer.pipeline.apply.from_record import analysed_record, is_record
-from analyzer.pipeline.apply.opsets import FIRST, LAST, OpsetCost, cost_at, fastest
 from analyzer.pipeline.apply.request import (
+    FIRST,
+    LAST,
     ORIGINAL_RECORD,
     PROGRAM,
     RECORD,
     RESULT,
     SESSION,
     ApplyRequest,
+    OpsetCost,
+    ToldSession,
+    cost_at,
+    fastest,
+    hybrid_session,
     make_request,
+    release_of,
 )
 from analyzer.pipeline.apply.result import Applied, folder_to_be, write_json
-from analyzer.pipeline.apply.verification import verified
+from analyzer.pipeline.apply.verification import FixedModel, fixed_model, verified, with_form_of_record
 from analyzer.pipeline.batches import Analyse, AnalysisBasis
 from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress

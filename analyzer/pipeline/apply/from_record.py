@@ -18,7 +18,7 @@ from analyzer.pipeline.batches import AnalysisBasis
 from analyzer.pipeline.build_record import digest
 from analyzer.pipeline.generation import is_generating
 from analyzer.pipeline.options import make_options
-from analyzer.pipeline.replay.decide import basis_of, decide_again
+from analyzer.pipeline.replay import basis_of, decide_again
 from analyzer.progress import Progress
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis

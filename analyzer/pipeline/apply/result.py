@@ -21,8 +21,7 @@ from analyzer.figures import KnownLatency
 from analyzer.measurement.output_agreement import LEAST_SQNR_DB
 from analyzer.options import PlanName
 from analyzer.ort.placement import ReleasePlacement
-from analyzer.pipeline.apply.opsets import OpsetCost
-from analyzer.pipeline.apply.request import ORIGINAL_RECORD, RESULT
+from analyzer.pipeline.apply.request import ORIGINAL_RECORD, RESULT, OpsetCost
 from analyzer.run_folder import folder_aside, is_about_writing, umask
 from analyzer.text import first_few, plural
 from analyzer.units import seconds

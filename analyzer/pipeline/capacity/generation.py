@@ -17,13 +17,7 @@ from analyzer.generation.options import Market, candidate, option, other_setting
 from analyzer.generation.request import Request, Setting, TimeLimits
 from analyzer.generation.times import Runner, timed
 from analyzer.pipeline.capacity.inference import CHOSEN_BATCHES
-from analyzer.pipeline.capacity.sizing import (
-    Copies,
-    InstanceOffer,
-    rented,
-    rented_cpus,
-    requested_gpus,
-)
+from analyzer.pipeline.capacity.sizing import Copies, InstanceOffer, rented, rented_cpus, requested_gpus
 from analyzer.pipeline.capacity.traffic import POISSON_NAME, CapacityQuestion
 from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor

@@ -13,13 +13,7 @@ from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.memory.fit import fits
 from analyzer.pipeline.batches import AnalysisBasis
-from analyzer.pipeline.capacity.sizing import (
-    Copies,
-    InstanceOffer,
-    rented,
-    rented_cpus,
-    requested_gpus,
-)
+from analyzer.pipeline.capacity.sizing import Copies, InstanceOffer, rented, rented_cpus, requested_gpus
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision

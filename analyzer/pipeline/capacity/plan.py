@@ -27,7 +27,7 @@ from analyzer.pipeline.capacity.traffic import (
 )
 from analyzer.pipeline.generation import generation_with_basis, is_generating
 from analyzer.pipeline.options import path_shower
-from analyzer.pipeline.replay.decide import basis_of, decide_again
+from analyzer.pipeline.replay import basis_of, decide_again
 from analyzer.progress import Progress
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis

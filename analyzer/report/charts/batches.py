@@ -14,9 +14,8 @@ from analyzer.record.batch_ranges import about, interval_words
 from analyzer.report.charts import vega
 from analyzer.report.charts.chart import Chart, Column, ColumnKind, Row, origin_words
 from analyzer.report.charts.vega import BEST, CPU, GPU, Spec
-from analyzer.report.summary.figure_words import PLAN_TITLES, per_second
-from analyzer.report.summary.model_facts import uses_gpu
-from analyzer.report.summary.verdict_words import crossover
+from analyzer.report.figure_text import PLAN_TITLES, per_second
+from analyzer.report.summary import crossover, uses_gpu
 from analyzer.text import listed
 from analyzer.units import seconds
 

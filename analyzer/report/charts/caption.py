@@ -7,9 +7,8 @@ import re
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis
-from analyzer.report import capacity_words, generation_words
+from analyzer.report import capacity_words, generation_text, summary
 from analyzer.report.charts.chart import Chart, origin_words
-from analyzer.report.summary import verdict_words
 from analyzer.text import middle_cut
 
 # The far end of a band or of a line across a bar.
@@ -50,9 +49,7 @@ def subject(analysis: Analysis) -> str:
         return f"{name} · {capacity_words.subject(analysis.capacity)}"
     devices = [device.name for device in (analysis.devices.cpu, analysis.devices.gpu) if device is not None]
     question = (
-        generation_words.subject(analysis.generation)
-        if analysis.generation
-        else verdict_words.subject(analysis)
+        generation_text.subject(analysis.generation) if analysis.generation else summary.subject(analysis)
     )
     return f"{name} · {question} · {' and '.join(devices)}"
 

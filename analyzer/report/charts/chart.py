@@ -14,7 +14,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, Literal
 
-from analyzer.report.summary.figure_words import MARKS
+from analyzer.report.figure_text import MARKS
 from analyzer.text import listed
 
 ColumnKind = Literal[

@@ -8,7 +8,7 @@ from typing import Literal
 from analyzer.record.generation import GenerationPoint, GenerationResult
 from analyzer.report.charts import vega
 from analyzer.report.charts.chart import Chart, Column, ColumnKind, Row, rows_of
-from analyzer.report.generation_words import rate
+from analyzer.report.generation_text import rate
 from analyzer.text import listed, plural
 from analyzer.units import count, seconds
 

@@ -14,8 +14,8 @@ from analyzer.record.analysis import Analysis, OperatorResult
 from analyzer.report.charts import vega
 from analyzer.report.charts.chart import Chart, Column, origin_words, rows_of
 from analyzer.report.charts.vega import CPU, GPU, Spec
-from analyzer.report.summary.figure_words import Time
-from analyzer.report.summary.model_facts import peak
+from analyzer.report.figure_text import Time
+from analyzer.report.summary import peak
 from analyzer.text import plural
 from analyzer.units import digits, rate
 

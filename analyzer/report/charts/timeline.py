@@ -11,8 +11,8 @@ from analyzer.record.generation import GenerationResult, RequestTimes
 from analyzer.report.charts import vega
 from analyzer.report.charts.chart import Chart, Column, origin_words
 from analyzer.report.charts.vega import COPY, CPU, DECODE, GPU, PREFILL, Spec
-from analyzer.report.generation_words import device
-from analyzer.report.summary.plan_cards import best_plan
+from analyzer.report.generation_text import device
+from analyzer.report.plan_cards import best_plan
 from analyzer.text import plural
 from analyzer.units import byte_count, count, seconds
 

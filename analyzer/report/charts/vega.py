@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from analyzer.report.charts.chart import Column, ColumnKind, tick
-from analyzer.report.summary.figure_words import PLAN_TITLES
+from analyzer.report.figure_text import PLAN_TITLES
 from analyzer.units import seconds
 
 Spec = dict[str, Any]

@@ -11,8 +11,8 @@ from urllib.parse import quote
 from analyzer.checks import FAMILIES, CheckRule, rules
 from analyzer.checks.code_comments import comments_on
 from analyzer.record.analysis import Analysis, Tool, Where
-from analyzer.report.escaping import ascii_json
 from analyzer.report.findings_text import Check, CheckedModel, PlacedFinding, check_of
+from analyzer.report.markdown import ascii_json
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 # The name that CodeQL and most other tools give the repository's root; the standard leaves it free.

@@ -14,10 +14,15 @@ from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.compare import figures
 from analyzer.report.compare.alignment import align
-from analyzer.report.compare.comparison import Comparison, Difference, OperatorChange, OperatorKind
+from analyzer.report.compare.comparison import (
+    ComparedSide,
+    Comparison,
+    Difference,
+    OperatorChange,
+    OperatorKind,
+)
 from analyzer.report.compare.joined_tree import join
-from analyzer.report.compare.sides import ComparedSide
-from analyzer.report.escaping import ascii_json
+from analyzer.report.markdown import ascii_json
 from analyzer.text import did_you_mean
 
 

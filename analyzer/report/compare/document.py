@@ -1,11 +1,14 @@
-"""Reporting: the document of a comparison: the answer, all figures side by side, then operator by operator."""
+"""A comparison as a document and as a page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from analyzer.report import markdown, terminal
-from analyzer.report.compare import tree_page
+from analyzer.report import figure_text, markdown, terminal
+from analyzer.report.charts import batches, caption, roofline, time_share
+from analyzer.report.charts.chart import Chart, vega_config
+from analyzer.report.compare import joined_tree
 from analyzer.report.compare.comparison import (
     ComparedFact,
     ComparedFigure,
@@ -16,7 +19,8 @@ from analyzer.report.compare.comparison import (
 from analyzer.report.compare.figures import worth_a_row
 from analyzer.report.compare.sentences import headline, statements
 from analyzer.report.document import ANSWER, Block, Document, Headline, Section, Table, Text, items, texts
-from analyzer.report.summary.figure_words import VERDICT_WORDS, marked
+from analyzer.report.figure_text import VERDICT_WORDS, marked
+from analyzer.report.html import environment
 from analyzer.text import plural
 from analyzer.units import factor, seconds, share, span
 
@@ -182,11 +186,11 @@ def change(base: float, value: float) -> str:
 
 
 def _difference(base: str, difference: Difference) -> Iterator[Block]:
-    yield from texts(_lead(base, difference), *tree_page.notes(difference.tree))
+    yield from texts(_lead(base, difference), *joined_tree.notes(difference.tree))
     heads = (base, difference.label)
     rows = [
         (
-            tree_page.module_title(one),
+            joined_tree.module_title(one),
             plural(one.operators, "operator"),
             seconds(one.base_s),
             seconds(one.new_s),
@@ -280,3 +284,59 @@ def _flipped(one: OperatorChange) -> tuple[str, ...]:
     session = "best plan" if one.device else "CUDA session"
     times = f"{seconds(one.base_s)} → {seconds(one.new_s)}"
     return one.name, one.where, before.upper(), after.upper(), session, times
+
+
+def render(comparison: Comparison) -> str:
+    """Return the comparison as one page; the same comparison gives the same bytes."""
+    return environment().get_template("compare.html.j2").render(build(comparison))
+
+
+def build(comparison: Comparison) -> dict[str, Any]:
+    """Return everything that the template shows."""
+    charts = charts_of(comparison)
+    shown = document(comparison)
+    joined = [joined_tree.payload(comparison, at) for at in range(1, len(comparison.labels))]
+    return {
+        "title": shown.title,
+        "labels": comparison.labels,
+        "sections": {section.name: section for section in shown.sections},
+        "trees": tuple(
+            # Why there is no tree, in a sentence; empty where there is one.
+            (joined_tree.missing(comparison, at), joined_tree.lead(comparison, at))
+            for at in range(1, len(comparison.labels))
+        ),
+        "marks": figure_text.origin_note("under Environment"),
+        "charts": {chart.name: chart for chart in charts},
+        "data": {
+            "name": "comparison",
+            "charts": {chart.name: chart.payload() for chart in charts},
+            "style": vega_config(),
+            "captions": {
+                chart.name: {
+                    "subject": shown.title,
+                    "footer": caption.origin_sentences(chart),
+                }
+                for chart in charts
+            },
+            # The scripts are the report's own and look for these; no chart here refers to them.
+            "operators": {},
+            "modules": {},
+            "groups": [],
+            "joined": joined,
+            "marks": {mark.name: mark.sign for mark in figure_text.MARKS.values()},
+        },
+        "joined": any(joined),
+        "kinds": joined_tree.KINDS,
+    }
+
+
+def charts_of(comparison: Comparison) -> tuple[Chart, ...]:
+    """Return the page's charts, in their order."""
+    records, labels = comparison.analyses, comparison.labels
+    charts = (
+        batches.plans(*records, labels=labels),
+        *batches.charts(*records, labels=labels),
+        time_share.by_type(*records, labels=labels),
+        roofline.chart(*records, labels=labels),
+    )
+    return tuple(chart for chart in charts if chart is not None)

@@ -7,12 +7,12 @@ from operator import attrgetter
 
 from analyzer.record.analysis import PlanResult
 from analyzer.record.generation import GenerationResult
-from analyzer.report import capacity_words, price_words
+from analyzer.report import capacity_words, figure_text
 from analyzer.report.compare.comparison import ComparedFigure, Comparison
 from analyzer.report.compare.figures import of_plans, same_service
-from analyzer.report.generation_words import rate
-from analyzer.report.summary.figure_words import PLAN_TITLES, VERDICT_WORDS
-from analyzer.report.summary.plan_cards import best_plan
+from analyzer.report.figure_text import PLAN_TITLES, VERDICT_WORDS
+from analyzer.report.generation_text import rate
+from analyzer.report.plan_cards import best_plan
 from analyzer.units import dollars, factor, seconds, share
 
 # Two figures that differ by less read the same in the three digits that are printed.
@@ -149,7 +149,7 @@ def statements(comparison: Comparison) -> tuple[str, ...]:
         ]
     # Which prices a record's dollars are, where they are not the usual ones.
     for label, one in zip(comparison.labels, analyses, strict=True):
-        prices = price_words.statement(one)
+        prices = figure_text.statement(one)
         texts.append(prices and f"In {label}: {prices}")
     return tuple(filter(None, texts))
 

@@ -1,4 +1,4 @@
-"""A saved record -> the same model decided anew: on other devices, in another precision, for another aim.
+"""Decide a saved record anew: other devices, limits, prices, batches.
 
 The model is not read and nothing is measured. What the record's CPU (or its own GPU) was measured at stays, as
 long as the question is about the same device.
@@ -26,8 +26,14 @@ from analyzer.pipeline.opportunities import opportunities
 from analyzer.pipeline.options import make_options, replayed_invocation
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, at_batch, prepare
-from analyzer.pipeline.replay.read import batch_models_of, prepared_of, replay_data_of
-from analyzer.pipeline.replay.write import REPLAYED, replay_of_question, write_replay_data
+from analyzer.pipeline.replay_record import (
+    REPLAYED,
+    batch_models_of,
+    prepared_of,
+    replay_data_of,
+    replay_of_question,
+    write_replay_data,
+)
 from analyzer.pipeline.target_devices import named_gpus, offers_of
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import limited

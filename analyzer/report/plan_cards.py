@@ -1,4 +1,4 @@
-"""Reporting: the plans side by side, every figure as text, and whose dollars and joules they are."""
+"""Cards of the plans: figures, dollars, reasons."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
 from analyzer.record.outcome import WORTHWHILE, better_session, split_gain
-from analyzer.report import price_words
-from analyzer.report.summary.figure_words import PLAN_TITLES, SPLIT, joules
+from analyzer.report import figure_text
+from analyzer.report.figure_text import PLAN_TITLES, SPLIT, joules
 from analyzer.text import listed, plural
 from analyzer.units import byte_count, dollars, seconds, share, span
 
@@ -103,7 +103,7 @@ def _rented(analysis: Analysis, plan: PlanResult) -> str:
     elsewhere = there is not None and seconds(there) != seconds(plan.latency_s)
     parts = (
         f"{dollars(plan.usd_per_hour)} an hour" if plan.usd_per_hour is not None else "",
-        price_words.whole(plan),
+        figure_text.whole(plan),
         f"{seconds(there)} there" if elsewhere else "",
     )
     details = ", ".join(filter(None, parts))
