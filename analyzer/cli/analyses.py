@@ -211,7 +211,7 @@ def _formats() -> dict[str, Format]:
         ),
         ("markdown", ".md", "document:render_markdown", marked_by(r"\A## .+: .+\n\ncompared with the base, ")),
         ("json", ".json", "build:to_json", marked_by(r'\A\{\s*"labels":[\s\S]+?\],\s*"facts":')),
-        ("html", ".html", "html_page:render", HTML_MARK),
+        ("html", ".html", "document:render", HTML_MARK),
     )
     written = {
         name: Format(name=name, extension=extension, writer=f"analyzer.report.compare.{writer}", mark=mark)

@@ -279,7 +279,7 @@ def step_inputs(graph: Graph, sizes: StepSizes) -> dict[str, Array]:
 
 
 def in_place(graph: Graph) -> Mapping[str, str]:
-    """Caches whose next value is written into their own memory: those that do not grow."""
+    """Return caches whose next value is written into their own memory: those that do not grow."""
     inputs = {tensor.name: tensor.shape for tensor in graph.inputs}
     outputs = {tensor.name: tensor.shape for tensor in graph.outputs}
     return {

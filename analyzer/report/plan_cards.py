@@ -41,7 +41,7 @@ def best_plan(analysis: Analysis) -> PlanResult | None:
 
 
 def whose_time(analysis: Analysis) -> str:
-    """``the best plan's time``; of a model that has room nowhere no plan is the best."""
+    """Return ``the best plan's time``; a model that has room nowhere has no best plan."""
     return "the time" if analysis.plans and best_plan(analysis) is None else "the best plan's time"
 
 

@@ -101,7 +101,7 @@ class GenerationScenario:
 
 
 def highest_throughput_per_s(server: GenerationServer, conversations: Conversations) -> float:
-    """Requests a second that a server can finish where it never waits for one; 0 where one has no room."""
+    """Return requests per second of a server that never waits for one; 0 where one has no room."""
     prompts, outputs = conversations.prompts.astype(np.float64), conversations.outputs.astype(np.float64)
     longest = int((conversations.prompts + conversations.outputs).max())
     if longest > server.cache_tokens:
