@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import io
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from analyzer.checks.registry import Diagnostic, require_known
 from analyzer.errors import UsageError
 from analyzer.process import printed_by
-from analyzer.record.analysis import Where
+from analyzer.record.analysis import OperatorResult, Where
 
 _COMMENT = re.compile(r"#\s*analyze:\s*ignore\b(?:\[([^\]]*)\])?:?\s*([^#]*)")
 # A source file is no larger; what is generated may be.
@@ -47,18 +48,38 @@ def comments_on(lines: Iterable[Where | None]) -> dict[tuple[str, int], Comment]
     return comments
 
 
-def commented_lines(root: Path, files: Iterable[str]) -> Iterator[Where]:
-    """Yield the lines of source files that hold an ignore comment; no file outside ``root`` is read."""
+def commented_lines(root: Path, files: Iterable[str], operators: Iterable[OperatorResult]) -> Iterator[Where]:
+    """Yield the lines of source files that hold an ignore comment; no file outside ``root`` is read.
+
+    A class or function without an operator of this model is left out: the comment may serve another model.
+    """
+    sources = {(op.source.file, op.source.line) for op in operators if op.source is not None}
     for file in files:
         path = Path(os.path.realpath(root / file))
         try:
             if path.suffix != ".py" or not path.is_relative_to(root) or path.stat().st_size > _MOST_BYTES:
                 continue
+            executed = {line for name, line in sources if name == file}
+            # Where no operator has a source line, none tells what is executed.
+            unused = _scopes_without(executed, path) if sources else []
             for token in tokenize.tokenize(io.BytesIO(path.read_bytes()).readline):
-                if token.type == tokenize.COMMENT and _COMMENT.search(token.string):
+                is_ignore = token.type == tokenize.COMMENT and _COMMENT.search(token.string)
+                if is_ignore and not any(token.start[0] in lines for lines in unused):
                     yield Where(file=file, line=token.start[0], code=token.line.strip())
         except (OSError, SyntaxError, ValueError, tokenize.TokenError):
             continue  # of code that cannot be read the loader says why
+
+
+def _scopes_without(executed: set[int], path: Path) -> list[range]:
+    """Return the lines of each class and function in which no executed line stands."""
+    # These two run with their class: an operator of torch.nn stands on the line that makes its module.
+    nodes = [
+        node
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name not in ("__init__", "forward")
+    ]
+    spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in nodes]
+    return [span for span in spans if executed.isdisjoint(span)]
 
 
 def faults_of(comment: Comment, used: Iterable[str]) -> Iterator[Diagnostic]:

@@ -56,10 +56,15 @@ def judge(
     """
     settings = settings or CheckSettings()
     require_codes(settings)
-    subject = Subject(analysis=analysis, settings=settings, **compared)
+    comments = comments_on((*(operator.source for operator in analysis.operators), *commented))
+
+    def ignores(code: str, operator: OperatorResult) -> bool:
+        alone = [(find(code), Diagnostic(message="", fix="", operator=operator))]
+        return bool(_sorted_out(alone, settings, comments)[0].ignored)
+
+    subject = Subject(analysis=analysis, settings=settings, ignores=ignores, **compared)
     if subject.baseline is not None:
         require_comparable(subject.baseline, analysis)
-    comments = comments_on((*(operator.source for operator in analysis.operators), *commented))
     yielded = [(rule, one) for rule in rules() for one in _gathered(tuple(rule.check(subject)))]
     judgement, used = _sorted_out(yielded, settings, comments)
     wrong = [one for place, comment in comments.items() for one in faults_of(comment, used[place])]

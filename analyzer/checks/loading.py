@@ -103,7 +103,7 @@ def ignore_comment(_subject: Subject) -> Iterator[Diagnostic]:
     What:
         `# analyze: ignore[A101] reason` behind the line of an operator sets the findings of that code on that
         line aside; `[A101, A2]` names several, or the beginning of codes. The comment is wrong itself where no
-        finding on its line has the code.
+        finding on its line has the code; a class or function that the model does not execute is passed over.
 
     Why:
         A comment that outlives its cause hides the next fault on its line, and without a reason nobody dares to

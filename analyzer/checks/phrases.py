@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from analyzer.graph import DTYPES, packed_bytes
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.batch_ranges import has_batch, sizes_that_grow
+from analyzer.text import first_few, plural
 
 # The finding of a limit that a device misses; of an analysis the answer's own sentence says it.
 OVER_SLO = "A607"
@@ -17,6 +18,14 @@ def operator_label(operator: OperatorResult) -> str:
     """Return an operator's type and place: ``MaxPool of maxpool``; its own name where no module is known."""
     place = f" of {operator.module}" if operator.module else f" {operator.name!r}"
     return f"{operator.op_type}{place}"
+
+
+def group_label(group: Sequence[OperatorResult]) -> str:
+    """Return the label of one operator, or the number of several of a type, with the first places."""
+    if len(group) == 1:
+        return operator_label(group[0])
+    places = list(dict.fromkeys(op.module or op.name for op in group))
+    return f"{plural(len(group), f'{group[0].op_type} operator')} ({first_few(places)})"
 
 
 def source_location(operator: OperatorResult | None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from analyzer.checks.device_answers import device_answers, is_for_cpu
 from analyzer.checks.operator_matching import Dataflow
@@ -10,33 +11,35 @@ from analyzer.checks.phrases import (
     bytes_moved,
     forced_operators,
     forced_to_cpu,
+    group_label,
     operator_label,
     runs_nowhere,
+    source_location,
     total,
 )
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
 from analyzer.record.analysis import Analysis, BodyOperator, BodyResult, OperatorResult, TransferItem
 from analyzer.record.batch_ranges import at_batch
-from analyzer.text import first_few, listed, plural
+from analyzer.text import first_few, plural
 from analyzer.units import byte_count, seconds
 
 # By the reasons of ort.execution.NodePlacement. A kernel is registered for a range of schema versions and for
 # types (onnxruntime/core/framework/kernel_registry.cc): each gives another way out.
 _WHY = {
-    "no-cuda-kernel": "ONNX Runtime has no CUDA kernel for it at any opset",
-    "no-kernel-for-opset": "ONNX Runtime has no CUDA kernel for it at opset {opset}",
-    "no-kernel-for-type": "ONNX Runtime has no CUDA kernel for it with {types}",
+    "no-cuda-kernel": "ONNX Runtime has no CUDA kernel for {it} at any opset",
+    "no-kernel-for-opset": "ONNX Runtime has no CUDA kernel for {it} at opset {opset}",
+    "no-kernel-for-type": "ONNX Runtime has no CUDA kernel for {it} with {types}",
     "capability": "ONNX Runtime's CUDA kernel refuses these attributes",
     # It has one itself, and the kernel that it became part of has none.
-    "cuda-kernel": "it runs as one with an operator that has no CUDA kernel",
+    "cuda-kernel": "ONNX Runtime fuses {it} with an operator that has no CUDA kernel",
 }
 _FIX = {
-    "no-cuda-kernel": "write it with operators that have a CUDA kernel, or move it to the model's start or end",
+    "no-cuda-kernel": "use operators that have a CUDA kernel, or compute this at the model's start or end",
     "no-kernel-for-opset": "export at an opset at which it has a CUDA kernel (--opset)",
-    "no-kernel-for-type": "cast its inputs to a type that has a CUDA kernel, mostly float32",
-    "capability": "change the attributes that the kernel refuses, or write it with other operators",
-    "cuda-kernel": "see to the operator that it runs as one with",
+    "no-kernel-for-type": "cast the inputs to a type that has a CUDA kernel, mostly float32",
+    "capability": "change the attributes that the kernel refuses, or use other operators",
+    "cuda-kernel": "see to the operator that ONNX Runtime fuses it with",
 }
 # Of the CUDA session's latency: what copies inside the graph may take together and fail no check. A judgement:
 # a plan's own error is ten times wider.
@@ -61,7 +64,8 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
     Why:
         A kernel that is registered up to an older schema does not cover a newer one, so a newer opset can
         lose a kernel that an older one had. The GPU waits while the CPU computes, and the data crosses the
-        link both ways: these copies are part of the finding.
+        link both ways: these copies are part of the finding. Operators of one type and cause
+        are one finding; each changed line has its own.
 
     Fix:
         Export at the opset that the finding names (`--opset`), cast to a type that has a kernel, or replace
@@ -90,32 +94,47 @@ def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
     if runs_nowhere(subject.analysis):
         return  # A104 says so, or A701 and A704
     copies = _by_cause(subject.analysis, shapes=False)
-    for operator in forced:
-        items = copies.get(operator.index, ())
+    for operators in _alike(subject, forced):
+        items = [copy for operator in operators for copy in copies.get(operator.index, ())]
         around = f"; {_copies_text(items)}" if items else ""
         yield Diagnostic(
-            operator=operator,
-            message=f"{_fallback_message(operator, subject.analysis)}{around}",
-            fix=_fallback_fix(operator),
-            seconds=total((operator.cpu.time_s, *(transfer.time_s for transfer in items))),
-            bytes=bytes_moved([operator]),
+            operator=operators[0],
+            message=f"{_fallback_message(operators, subject.analysis)}{around}",
+            fix=_fallback_fix(operators[0]),
+            seconds=total((*(op.cpu.time_s for op in operators), *(copy.time_s for copy in items))),
+            bytes=bytes_moved(operators),
         )
+
+
+def _alike(subject: Subject, forced: Iterable[OperatorResult]) -> Iterator[list[OperatorResult]]:
+    """Yield operators of one type and cause together; those of a changed line, and those set aside, apart."""
+    changed = {f"{where.file}:{where.line}" for hunk in subject.changed for where in hunk}
+    groups = defaultdict(list)
+    for op in forced:
+        line, alone = source_location(op), op.index if subject.ignores("A101", op) else None
+        own = (alone, line if line in changed else "")
+        cause = (op.gpu and op.gpu.why, _fallback_fix(op), frozenset(tensor.dtype for tensor in op.inputs))
+        groups[op.domain, op.op_type, own, cause].append(op)
+    yield from groups.values()
 
 
 def _copies_text(items: Sequence[TransferItem], around: str = "") -> str:
     """Return what copies take together, and what each of them moves."""
-    each_copy = listed(f"{one.tensor} {COPIES[one.direction]} ({byte_count(one.bytes)})" for one in items)
+    each_copy = first_few(f"{one.tensor} {COPIES[one.direction]} ({byte_count(one.bytes)})" for one in items)
     size, time = sum(one.bytes for one in items), total(one.time_s for one in items)
     copies = f"{plural(len(items), 'copy')} between CPU and GPU{around}"
     return f"{copies}, {byte_count(size)} in {seconds(time)}: {each_copy}"
 
 
-def _fallback_message(operator: OperatorResult, analysis: Analysis) -> str:
-    why = operator.gpu.why if operator.gpu is not None else ""
-    types = first_few(list(dict.fromkeys(tensor.dtype for tensor in operator.inputs)))
-    reason = _WHY.get(why, why or "it has no CUDA kernel").format(opset=analysis.model.opset, types=types)
-    took = f" ({seconds(operator.cpu.time_s)} there)" if operator.cpu.time_s is not None else ""
-    return f"{operator_label(operator)} runs on the CPU{took}: {reason}"
+def _fallback_message(operators: Sequence[OperatorResult], analysis: Analysis) -> str:
+    first, time_s = operators[0], total(op.cpu.time_s for op in operators)
+    run, it = ("runs", "it") if len(operators) == 1 else ("run", "them")
+    why = first.gpu.why if first.gpu is not None else ""
+    types = first_few(list(dict.fromkeys(tensor.dtype for tensor in first.inputs)))
+    template = _WHY.get(why, why or "ONNX Runtime has no CUDA kernel for {it}")
+    took = f" ({seconds(time_s)} there)" if time_s is not None else ""
+    reason = template.format(opset=analysis.model.opset, types=types, it=it)
+    return f"{group_label(operators)} {run} on the CPU{took}: {reason}"
 
 
 def _fallback_fix(operator: OperatorResult) -> str:

@@ -27,6 +27,7 @@ class Subject:
     """The subject of a rule: an analysis, the user's limits, and the baseline if there is one.
 
     ``renew`` is the command that writes the baseline, ``changed`` the lines of code since it was written.
+    ``ignores`` says whether settings or a comment set a code of an operator aside.
     """
 
     analysis: Analysis
@@ -34,6 +35,7 @@ class Subject:
     baseline: Baseline | None = None
     renew: str = "analyze check MODEL --update-baseline"
     changed: tuple[tuple[Where, ...], ...] = ()
+    ignores: Callable[[str, OperatorResult], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

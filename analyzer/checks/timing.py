@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from analyzer.checks.device_answers import is_for_cpu
-from analyzer.checks.phrases import by_source_line, bytes_moved, more_work, operator_label, total
+from analyzer.checks.phrases import by_source_line, bytes_moved, group_label, more_work, total
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, VerdictResult
 from analyzer.record.batch_ranges import at_batch, crossover_interval
 from analyzer.record.outcome import WORTHWHILE, split_gain
-from analyzer.text import first_few, plural
+from analyzer.text import first_few
 from analyzer.units import factor, seconds, share
 
 # Operators of one place are worth a line from this share of the CUDA session's latency on. Judgements: with
@@ -69,7 +69,7 @@ def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
         verb, them = ("takes", "it") if len(group) == 1 else ("take", "them")
         yield Diagnostic(
             operator=group[0],
-            message=f"{_group_label(group)} {verb} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
+            message=f"{group_label(group)} {verb} {seconds(gpu_s)} on the GPU and {seconds(cpu_s)} "
             f"on the CPU; {whose} has {them} on the CPU, copies counted",
             fix=fix,
             seconds=lost,
@@ -115,10 +115,10 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
     every = [op for _, group in places for op in group]
     time = math.fsum(time for time, _ in places)
     if len(places) == 1:
-        subject_text, most = f"{_group_label(every)} {'is' if len(every) == 1 else 'are'}", ""
+        subject_text, most = f"{group_label(every)} {'is' if len(every) == 1 else 'are'}", ""
     else:
         subject_text = f"{len(every)} operators of {len(places)} lines are"
-        named = first_few([f"{_group_label(group)} ({seconds(time)})" for time, group in places])
+        named = first_few([f"{group_label(group)} ({seconds(time)})" for time, group in places])
         most = f"; most of it: {named}"
     yield Diagnostic(
         operator=places[0][1][0],
@@ -216,10 +216,3 @@ def _moves_to_cpu(operator: OperatorResult) -> bool:
     gpu_s, cpu_s = _gpu_s(operator), operator.cpu.time_s
     known = gpu_s is not None and cpu_s is not None and gpu_s > cpu_s
     return known and _on_gpu(operator) and operator.placement == "cpu"
-
-
-def _group_label(group: Sequence[OperatorResult]) -> str:
-    if len(group) == 1:
-        return operator_label(group[0])
-    places = list(dict.fromkeys(op.module or op.name for op in group))
-    return f"{plural(len(group), f'{group[0].op_type} operator')} ({first_few(places)})"

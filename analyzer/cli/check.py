@@ -247,7 +247,7 @@ def judged(task: Task, *, many: bool) -> tuple[Analysis, CheckedModel]:
         task.gate,
         baseline=baseline,
         renew=_renewal(task, analysis),
-        commented=commented_lines(root, sources),
+        commented=commented_lines(root, sources, analysis.operators),
         changed=changed_lines(root, sources, path) if path is not None and baseline is not None else (),
     )
     analysis = replace(analysis, findings=judgement.findings, ignored=judgement.ignored)

@@ -68,10 +68,36 @@ def test_an_unknown_code_in_a_comment_is_answered_with_the_nearest() -> None:
 def test_comments_on_lines_without_an_operator_are_read_from_the_files(tmp_path: Path) -> None:
     lines = ('text = "# analyze: ignore[A101] no comment"', "x = f(", "    y)  # analyze: ignore[A101] z")
     (tmp_path / "net.py").write_text("\n".join(lines))
-    commented = list(commented_lines(tmp_path, ["net.py", "gone.py", "../net.py"]))
+    commented = list(commented_lines(tmp_path, ["net.py", "gone.py", "../net.py"], []))
     assert [(one.file, one.line) for one in commented] == [("net.py", 3)]
     _, _, said = judged("", commented=commented)
     assert said == ["the comment ignores A101, which nothing on this line has"]
+
+
+def test_a_comment_is_judged_only_in_a_class_or_function_that_the_model_executes(tmp_path: Path) -> None:
+    comment = "  # analyze: ignore[A101] small\n"
+    (tmp_path / "net.py").write_text(
+        f"limit = 3{comment}"
+        "class Checked:\n"
+        f"    def __init__(self):{comment}"
+        "        self.pool = Pool()\n"
+        f"    def unused(self):{comment}"
+        "        return 1\n"
+        "class Other:\n"
+        f"    def forward(self, x):{comment}"
+        "        return x\n"
+        f"def helper(x):{comment}"
+        "    return x\n"
+    )
+
+    def judged_lines(*executed: int) -> list[int]:
+        sources = [Where(file="net.py", line=line, code="") for line in executed]
+        operators = [replace(stem(23).operators[2], source=source) for source in sources]
+        return [one.line for one in commented_lines(tmp_path, ["net.py"], operators)]
+
+    assert judged_lines(4) == [1, 3]
+    assert judged_lines(9, 11) == [1, 8, 10]
+    assert judged_lines() == [1, 3, 5, 8, 10]  # no operator tells what is executed
 
 
 def test_git_tells_the_lines_that_changed_since_the_baseline_was_committed(tmp_path: Path) -> None:

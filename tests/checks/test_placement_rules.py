@@ -3,10 +3,10 @@ from typing import Any
 
 from checks_factory import BYTES_AFTER, BYTES_BEFORE, analysis, copy, groups, operator, stem, tensor
 
-from analyzer.checks import run
+from analyzer.checks import judge, run
 from analyzer.checks.evaluation import fails
-from analyzer.checks.settings import CheckSettings
-from analyzer.record.analysis import Alternative, BatchRange
+from analyzer.checks.settings import CheckSettings, Ignore
+from analyzer.record.analysis import Alternative, BatchRange, Finding, Where
 
 
 def codes(found: tuple[Any, ...]) -> list[Any]:
@@ -154,9 +154,61 @@ def test_what_runs_as_one_with_an_operator_on_the_cpu_is_told_so_in_words() -> N
         fused={(0, 1): "FusedSum"},
     )
     (relu,) = (finding for finding in run(toy) if finding.code == "A101" and finding.operator == 1)
-    assert "runs as one with an operator that has no CUDA kernel" in relu.message
+    assert "fuses it with an operator that has no CUDA kernel" in relu.message
     assert "cuda-kernel" not in relu.message
-    assert "see to the operator that it runs as one with" in relu.fix
+    assert "see to the operator that ONNX Runtime fuses it with" in relu.fix
+
+
+def dequantised(*settings: Ignore, code: str = "", changed: int | None = None, **first: Any) -> list[Finding]:
+    """The errors of five biases in int32, made floats on the CPU, each copied from there."""
+    ends, lines = range(5), [Where(file="net.py", line=at, code=code if at == 3 else "") for at in range(5)]
+    toy = analysis(
+        *(
+            operator(
+                "DequantizeLinear",
+                [tensor(f"w{at}", dtype="int32")],
+                [f"b{at}"],
+                module=f"layers.{at}",
+                placed_on="cpu",
+                why="no-kernel-for-type",
+                source=lines[at],
+                **(first if at == 0 else {}),
+            )
+            for at in ends
+        ),
+        operator("Concat", [f"b{at}" for at in ends], ["y"]),
+        copies=[copy(f"b{at}", "to_gpu", 512, 1e-4) for at in ends],
+    )
+    hunks = () if changed is None else ((lines[changed],),)
+    judgement = judge(toy, CheckSettings(ignore=settings), changed=hunks)
+    return [one for one in judgement.findings if one.code == "A101"]
+
+
+def test_operators_of_one_type_and_cause_are_one_error_that_counts_and_names_them() -> None:
+    (error,) = dequantised()
+    assert (error.severity, error.operator) == ("error", 0)
+    assert error.message == (
+        "5 DequantizeLinear operators (layers.0, layers.1, layers.2 and 2 more) run on the CPU "
+        "(5.00 ms there): ONNX Runtime has no CUDA kernel for them with int32; 5 copies between CPU and GPU, "
+        "2.56 kB in 500 µs: b0 to the GPU (512 B), b1 to the GPU (512 B), b2 to the GPU (512 B) and 2 more"
+    )
+    assert abs(error.seconds - 5 * (1e-3 + 1e-4)) < 1e-12
+
+
+def test_another_cause_is_another_error() -> None:
+    assert [one.operator for one in dequantised(kernel_opset=19)] == [0, 1]
+
+
+def test_an_operator_on_a_changed_line_has_an_error_of_its_own() -> None:
+    others, changed = dequantised(changed=2)
+    assert (others.operator, others.message[:28]) == (0, "4 DequantizeLinear operators")
+    assert (changed.operator, changed.message[:28]) == (2, "DequantizeLinear of layers.2")
+
+
+def test_operators_that_settings_or_comments_ignore_are_not_counted_with_the_others() -> None:
+    (error,) = dequantised(Ignore(code="A101", operator="layers.0"), code="b  # analyze: ignore[A101] small")
+    assert error.operator == 1
+    assert error.message.startswith("3 DequantizeLinear operators (layers.1, layers.2 and layers.4) run")
 
 
 def encoded(**changes: Any) -> Any:

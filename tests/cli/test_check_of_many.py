@@ -230,17 +230,21 @@ def test_a_comment_in_code_that_models_share_is_of_use_if_it_is_to_one(
     Path("net.py").write_text(
         "import torch\n"
         "class Odd(torch.nn.Module):\n"
+        "    odd = True\n"
         "    def forward(self, x):\n"
-        "        x = torch.relu(x)\n"
-        "        x = torch.tan(x)  # analyze: ignore[A101] small\n"
+        "        x = torch.tan(x) if self.odd else x  # analyze: ignore[A101] small\n"
         "        return torch.relu(x)\n"
-        "class Plain(torch.nn.Module):\n"
+        "class Plain(Odd):\n"
+        "    odd = False\n"
+        "class Alone(torch.nn.Module):\n"
         "    def forward(self, x):\n"
         "        return torch.relu(x)\n"
     )
     inputs = ("--input", "x=1,1048576")
     _, out, _ = check(capsys, "net.py:Plain", *inputs)
     assert "net.py:5: warning A706 the comment ignores A101, which nothing on this line has" in out
+    _, out, _ = check(capsys, "net.py:Alone", *inputs)
+    assert "A706" not in out  # the comment stands in another class
     _, out, _ = check(capsys, "net.py:Odd", "net.py:Plain", *inputs)
     assert "A706" not in out
     assert "ignored: A101" in out
