@@ -158,7 +158,7 @@ def require_comparable(baseline: Baseline, analysis: Analysis) -> None:
 
 @rule("A611", "above-baseline", "error")
 def above_baseline(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield a figure rose above the baseline's.
+    """A figure rose above the baseline's.
 
     What:
         The latency of the target device's plan, the bytes moved, the FLOPs, or the copies inside the graph rose

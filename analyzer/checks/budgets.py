@@ -133,7 +133,7 @@ def _judged(
 
 @budget("A601", "over-latency-budget", "max-latency")
 def over_latency(subject: Subject) -> Iterator[Reading]:
-    """Yield the latency is above `max-latency`.
+    """The latency is above `max-latency`.
 
     What:
         The plan's latency, host to host, is above the budget, on any of the GPUs that were named. Where only
@@ -169,7 +169,7 @@ def over_latency(subject: Subject) -> Iterator[Reading]:
 
 @budget("A607", "over-slo", "--slo")
 def over_slo(subject: Subject) -> Iterator[Reading]:
-    """Yield the latency is above `--slo`.
+    """The latency is above `--slo`.
 
     What:
         The plan that the verdict is for, host to host, takes longer than the latency that `--slo` says must
@@ -271,7 +271,7 @@ def over_copies(subject: Subject) -> Iterator[Reading]:
 
 @budget("A604", "over-ttft-budget", "max-ttft", of="generation")
 def over_ttft(result: GenerationResult) -> Iterator[Reading]:
-    """Yield the time to the first token is above `max-ttft`.
+    """The time to the first token is above `max-ttft`.
 
     What:
         The time to the first token (TTFT) of a record of `analyze generate` is above the budget. Where only its
@@ -298,7 +298,7 @@ def over_ttft(result: GenerationResult) -> Iterator[Reading]:
 
 @budget("A605", "over-tpot-budget", "max-tpot", of="generation")
 def over_tpot(result: GenerationResult) -> Iterator[Reading]:
-    """Yield the time of each further token is above `max-tpot`.
+    """The time of each further token is above `max-tpot`.
 
     What:
         The mean time of each token after the first (TPOT) of a record of `analyze generate` is above the
@@ -325,7 +325,7 @@ def over_tpot(result: GenerationResult) -> Iterator[Reading]:
 
 @budget("A606", "below-token-rate", "min-tokens-per-s", digits, of="generation")
 def below_token_rate(result: GenerationResult) -> Iterator[Reading]:
-    """Yield the whole batch makes fewer tokens a second than `min-tokens-per-s`.
+    """The whole batch makes fewer tokens a second than `min-tokens-per-s`.
 
     What:
         The output tokens of the whole batch over the time of its request, prefill included, of a record of
@@ -374,7 +374,7 @@ def _requests(rate: float) -> str:
     of="capacity",
 )
 def over_dollars(result: CapacityResult) -> Iterator[Reading]:
-    """Yield the service costs more a month than `max-usd-per-month`.
+    """The service costs more a month than `max-usd-per-month`.
 
     What:
         The dollars a month of the cheapest instances that keep the limit, all of them and the spare ones with
@@ -414,7 +414,7 @@ def over_dollars(result: CapacityResult) -> Iterator[Reading]:
 
 @budget("A609", "below-request-rate", "min-rate", _requests, limit_words=_as_written, of="capacity")
 def below_request_rate(result: CapacityResult) -> Iterator[Reading]:
-    """Yield the planned instances take fewer requests a second within the limit than `min-rate`.
+    """The planned instances take fewer requests a second within the limit than `min-rate`.
 
     What:
         The highest rate of one instance within the limit of a record of `analyze capacity`, times the planned

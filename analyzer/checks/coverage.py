@@ -23,7 +23,7 @@ TIGHT = 0.9
 
 @rule("A301", "unknown-cost", "warning")
 def unknown_cost(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield an operator's cost is not known, so totals and verdict leave it out.
+    """An operator's cost is not known, so totals and verdict leave it out.
 
     What:
         No cost rule covers the operator, or the shape of one of its tensors is open. Its FLOPs and bytes
@@ -58,7 +58,7 @@ def unknown_cost(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A302", "unknown-trips", "warning")
 def unknown_trips(subject: Subject) -> Iterator[Diagnostic]:
-    """Return how often a loop runs its body is decided by the data, so its time is not known before the run.
+    """How often a loop runs its body is decided by the data, so its time is not known before the run.
 
     What:
         Neither the loop's limit nor its condition follows from shapes and constants. Its FLOPs are those of one
@@ -86,7 +86,7 @@ def unknown_trips(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A401", "does-not-fit", "error")
 def does_not_fit(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield the model does not fit the GPU's memory.
+    """The model does not fit the GPU's memory.
 
     What:
         Weights and the largest set of live activations together exceed what CUDA's context (300 MB) leaves of
@@ -143,7 +143,7 @@ def _request_does_not_fit(result: GenerationResult, gpu: Device) -> Iterator[Dia
 
 @rule("A402", "barely-fits", "warning")
 def barely_fits(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield the model takes nearly all of the GPU's memory.
+    """The model takes nearly all of the GPU's memory.
 
     What:
         Weights and live activations take over 90 % of the memory of a GPU that was named.

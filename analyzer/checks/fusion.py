@@ -27,7 +27,7 @@ Pattern = tuple[OperatorResult, ...]
 
 @rule("A501", "gelu-not-fused", "warning")
 def gelu_not_fused(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield a GELU is executed as separate operators.
+    """A GELU is executed as separate operators.
 
     What:
         The model holds a GELU spelt out with Erf or Tanh, in a form that ONNX Runtime's GeluFusion does not
@@ -56,7 +56,7 @@ def gelu_not_fused(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A502", "norm-not-fused", "warning")
 def norm_not_fused(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield an RMSNorm or LayerNorm is executed as separate operators.
+    """An RMSNorm or LayerNorm is executed as separate operators.
 
     What:
         The model normalises by the root of a mean of squares in a form that ONNX Runtime does not fuse into

@@ -98,7 +98,7 @@ def model_not_analysed(_subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A706", "ignore-comment", "warning")
 def ignore_comment(_subject: Subject) -> Iterator[Diagnostic]:
-    """Yield a comment that sets findings aside has no reason, an unknown code, or nothing to set aside.
+    """A comment that sets findings aside has no reason, an unknown code, or nothing to set aside.
 
     What:
         `# analyze: ignore[A101] reason` behind the line of an operator sets the findings of that code on that
@@ -155,7 +155,7 @@ def not_loadable(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A705", "empty-input", "warning")
 def empty_input(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield the file declares an input without any element.
+    """The file declares an input without any element.
 
     What:
         A size of an input is 0. The model is counted at other sizes, and nothing is decided.

@@ -51,7 +51,7 @@ COPIES = {"to_cpu": "to the CPU", "to_gpu": "to the GPU"}
 
 @rule("A101", "no-cuda-kernel", "error")
 def no_cuda_kernel(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield an operator has no CUDA kernel and runs on the CPU.
+    """An operator has no CUDA kernel and runs on the CPU.
 
     What:
         In a session with the CUDA and CPU providers ONNX Runtime silently runs this operator on the CPU:
@@ -278,7 +278,7 @@ def no_cuda_session(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A105", "body-on-the-cpu", "error")
 def body_on_the_cpu(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield an operator inside a loop or a branch has no CUDA kernel.
+    """An operator inside a loop or a branch has no CUDA kernel.
 
     What:
         ONNX Runtime places the body of an If, Loop or Scan as a graph of its own. The control-flow operator is

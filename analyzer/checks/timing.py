@@ -22,7 +22,7 @@ MOVE_SHARE = 0.01
 
 @rule("A201", "slower-on-gpu", "warning")
 def slower_on_gpu(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield an operator is slower on the GPU than on the CPU, copies counted.
+    """An operator is slower on the GPU than on the CPU, copies counted.
 
     What:
         ONNX Runtime's CUDA session runs this operator on the GPU, but the recommended split of the model
@@ -133,7 +133,7 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
 
 @rule("A203", "faster-on-cpu", "warning")
 def faster_on_cpu(subject: Subject) -> Iterator[Diagnostic]:
-    """Yield the whole model is faster on the CPU at this batch.
+    """The whole model is faster on the CPU at this batch.
 
     What:
         Host to host, copies of inputs and outputs counted, the CPU's latency is below that of the CUDA
