@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from analyzer.checks.device_answers import DeviceAnswer, device_answers
-from analyzer.checks.phrases import (
+from analyzer.checks.device_answers import (
     PLANS,
+    DeviceAnswer,
     bytes_moved,
+    device_answers,
     forced_operators,
     operator_label,
     target_plan,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.device_answers import DeviceAnswer, device_answers
-from analyzer.checks.phrases import less_work
+from analyzer.checks.device_answers import DeviceAnswer, device_answers, less_work
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.devices.device import Device
 from analyzer.memory.fit import context_note

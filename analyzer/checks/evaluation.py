@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from analyzer.checks.baseline import require_comparable
-from analyzer.checks.code_comments import Comment, comments_on, faults_of
-from analyzer.checks.phrases import OVER_SLO
+from analyzer.checks.baseline import Comment, comments_on, faults_of, require_comparable
+from analyzer.checks.device_answers import OVER_SLO
 from analyzer.checks.registry import CheckRule, Diagnostic, Subject, find, require_known, rules
 from analyzer.checks.settings import SEVERITIES, CheckSettings, Ignore, Severity
 from analyzer.record.analysis import Analysis, Finding, OperatorResult, Where

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from analyzer.checks.device_answers import device_answers, is_for_cpu
-from analyzer.checks.operator_matching import Dataflow
-from analyzer.checks.phrases import (
+from analyzer.checks.device_answers import (
     bytes_moved,
+    device_answers,
     forced_operators,
     forced_to_cpu,
     group_label,
+    is_for_cpu,
     operator_label,
     runs_nowhere,
     source_location,
     total,
 )
+from analyzer.checks.fusion import Dataflow
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.ort.kernels import registry
 from analyzer.record.analysis import Analysis, BodyOperator, BodyResult, OperatorResult, TransferItem

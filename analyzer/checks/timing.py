@@ -5,8 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from analyzer.checks.device_answers import is_for_cpu
-from analyzer.checks.phrases import by_source_line, bytes_moved, group_label, more_work, total
+from analyzer.checks.device_answers import (
+    by_source_line,
+    bytes_moved,
+    group_label,
+    is_for_cpu,
+    more_work,
+    total,
+)
 from analyzer.checks.registry import Diagnostic, Subject, rule
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, VerdictResult
 from analyzer.record.batch_ranges import at_batch, crossover_interval

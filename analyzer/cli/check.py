@@ -222,8 +222,7 @@ def set_baselines(tasks: Sequence[Task], *, update: bool, many: bool) -> None:
 def judged(task: Task, *, many: bool) -> tuple[Analysis, CheckedModel]:
     """Analyse a model, or read its record, and judge it."""
     from analyzer.checks import judge
-    from analyzer.checks.baseline import baseline_of
-    from analyzer.checks.code_comments import changed_lines, commented_lines
+    from analyzer.checks.baseline import baseline_of, changed_lines, commented_lines
     from analyzer.record import load_report
     from analyzer.record.encoding import load_baseline
     from analyzer.report.findings_text import checked

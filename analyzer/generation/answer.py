@@ -51,7 +51,7 @@ class ComparedDevices:
 
 def setting_of(model: GeneratingModel, question: GenerationOptions, device: Device) -> Setting:
     """Return the types asked for, else the model's own; as many devices as asked, else as hold it."""
-    weights, cache = model.kept_in(question.weights, question.cache)
+    weights, cache = model.stored_in(question.weights, question.cache)
     setting = Setting(weights=weights, cache=cache, launch=question.launch)
     if question.gpus is not None and device.kind == "gpu":
         model.check(question.gpus)

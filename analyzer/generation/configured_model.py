@@ -149,7 +149,7 @@ class ConfiguredModel:
         """Refuses a width that does not divide the query heads."""
         check_width(self.architecture, width)
 
-    def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
+    def stored_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
         """Return the types asked for; else its own weights, and a cache of 16 bits."""
         return weights or self.own_weights, cache or ("bf16" if self.own_weights == "bf16" else "fp16")
 

@@ -47,7 +47,7 @@ class Candidate:
         return self.model.precision_on(self.device, self.setting)
 
     @property
-    def kept_in(self) -> tuple[str, str]:
+    def stored_in(self) -> tuple[str, str]:
         """Types of weights and cache: a GPU's are those asked for, a CPU's those that it computes in."""
         if self.device.kind == "cpu":
             return self.types.weights, self.types.cache
@@ -183,7 +183,7 @@ def option(
     priced = _price(one, market) if one.fits or one.device.kind == "cpu" else None
     price, rate = priced or (Price(), 0.0)
     per_hour = price.usd_per_hour
-    weights, cache = one.kept_in
+    weights, cache = one.stored_in
     return seen_as(
         GenerationOption,
         phases.recorded(),

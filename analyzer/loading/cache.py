@@ -41,7 +41,7 @@ class CacheEntry:
 
 
 def cache_folder() -> Path:
-    """Where entries are kept; ``ANALYZER_CACHE_DIR`` overrides the platform's cache folder."""
+    """Return where entries are kept; ``ANALYZER_CACHE_DIR`` overrides the platform's cache folder."""
     override = os.environ.get("ANALYZER_CACHE_DIR")
     if override:
         return Path(override) / "exports"

@@ -78,7 +78,7 @@ def keep_decoder(reference: Reference, loaded: Loaded, dependencies: Dependencie
 
 
 def has_step_inputs(user: UserModel) -> bool:
-    """Whether there is a function of batch, tokens and past."""
+    """Return whether there is a function of batch, tokens and past."""
     offered = getattr(user.module, "example_inputs", None)
     return callable(offered) and set(_TAKEN) <= set(inspect.signature(offered).parameters)
 

@@ -1,4 +1,4 @@
-"""What building a model read: files, folders, local modules and environment variables.
+"""Sources of a model's building: files, folders, local modules and environment variables.
 
 A cached export may only be used while all of these are as they were. Python's audit events name every
 file that Python code opens; what a C library opens on its own (no audit event) cannot be seen, and neither can
@@ -36,7 +36,7 @@ _LARGEST_HASHED = 16 * 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dependencies:
-    """What a model was built from.
+    """The sources that a model was built from.
 
     Attributes:
         files: SHA-256 by absolute path; None for a file that was looked for and not there, ``NO_DIGEST`` for
@@ -54,7 +54,7 @@ class Dependencies:
     home: str = ""
 
     def unchanged(self) -> bool:
-        """Whether everything is still as it was."""
+        """Return whether everything is still as it was."""
         return (
             all(digest != NO_DIGEST and file_digest(path) == digest for path, digest in self.files.items())
             and all(folder_digest(path) == digest for path, digest in self.folders.items())
@@ -134,14 +134,14 @@ def library_folders() -> tuple[str, ...]:
 
 
 def is_library(path: str) -> bool:
-    """Whether a file belongs to the standard library, an installed package or this package."""
+    """Return whether a file belongs to the standard library, an installed package or this package."""
     # "<frozen os>" and "<string>" are no files. A library of another environment on the path lies in none of
     # our own folders, but in some site-packages.
     return path.startswith(("<", *library_folders())) or "site-packages" in path
 
 
 class _Reading:
-    """What was read inside of one block."""
+    """Files and variables read inside of one block."""
 
     def __init__(self) -> None:
         self.files: set[str] = set()
@@ -193,7 +193,7 @@ class _Recorder:
 
 
 def _importing() -> bool:
-    """Whether the import system itself lists a folder: local modules are found another way."""
+    """Return whether the import system itself lists a folder: local modules are found another way."""
     frame = inspect.currentframe()
     for _ in range(2):  # this function and the hook that asks
         frame = frame.f_back if frame else None

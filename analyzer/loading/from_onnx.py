@@ -183,7 +183,7 @@ _LAYOUTS = (
 
 
 def _is_read_by_windows(proto: onnx.ModelProto, name: str) -> bool:
-    """Whether a convolution or pool reads an input, behind what computes on its elements one by one."""
+    """Return whether a convolution or pool reads an input, behind what computes on its elements one by one."""
     reached = {name}
     for node in proto.graph.node:  # in order of execution, or nearly: what is missed is but a guess
         if reached.intersection(node.input[:1]):
@@ -358,7 +358,7 @@ def batch_dimension(proto: onnx.ModelProto) -> tuple[str, int | None]:
 
 
 def _is_one_image(value: onnx.ValueInfoProto) -> bool:
-    """Whether an input is an image of open sides without a batch: ``[H, W, 3]`` or ``[3, H, W]``."""
+    """Return whether an input is an image of open sides without a batch: ``[H, W, 3]`` or ``[3, H, W]``."""
     kind = value.type.tensor_type
     dims = list(kind.shape.dim)
     sides = [dim for dim in dims if not dim.dim_value]
@@ -373,7 +373,7 @@ _SIDE_NAMES = frozenset({"h", "w", "height", "width", "image_height", "image_wid
 
 
 def takes_one_graph(proto: onnx.ModelProto) -> bool:
-    """Whether the inputs whose sizes are open are the nodes and the edges of one graph."""
+    """Return whether the inputs whose sizes are open are the nodes and the edges of one graph."""
     kinds = [(value.name, value.type.tensor_type) for value in fed_inputs(proto)]
     inputs = [
         (

@@ -1,4 +1,4 @@
-"""What inputs of whole numbers and truth values hold, and the sizes and steps that follow from it."""
+"""Values of integer and boolean inputs, and the sizes and steps that follow from them."""
 
 from __future__ import annotations
 

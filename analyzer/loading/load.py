@@ -229,7 +229,7 @@ def _export_first_that_works(request: _Request) -> tuple[UserModel, ExampleInput
 
 
 def _too_large(reference: Reference, error: MemoryForeseenError, weightless: Exception | None) -> AnalyzerError:
-    """Why a model is built with its weights, and that these take too much memory."""
+    """Return why a model is built with its weights, and that these take too much memory."""
     why = f" Without weights it fails: {str(weightless).rstrip('.')}." if weightless is not None else ""
     return MemoryForeseenError(
         f"{reference.text} has to be built with its weights. {error.message}{why}", hint=error.hint

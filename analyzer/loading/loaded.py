@@ -30,7 +30,7 @@ DEFAULT_OPSET = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportFacts:
-    """What an export says of its graph.
+    """Facts of an export about its graph.
 
     Attributes:
         static_batch: The batch that the graph is fixed to, None where it is symbolic.
@@ -54,7 +54,7 @@ class ExportFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFacts(ExportFacts):
-    """What is known of a model beside its graph, and stored with it in the cache.
+    """Facts of a model besides its graph, stored with it in the cache.
 
     Attributes:
         name: A short name for reports.
@@ -120,11 +120,11 @@ class Loaded(ModelFacts):
 
     @property
     def is_from_file(self) -> bool:
-        """Whether somebody else may have written the graph; else it was exported just now, in this process."""
+        """Return whether a stranger may have written the graph; else this process exported it just now."""
         return self.cached or self.exporter == "onnx"
 
     def supports(self, batch: int) -> bool:
-        """Whether the graph is right for this batch without another export."""
+        """Return whether the graph is right for this batch without another export."""
         if not self.symbol:
             return batch == (self.static_batch or self.batch)
         low, high = self.batch_range
@@ -255,7 +255,7 @@ STEP_KEY = "analyzer.step"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What the inputs and outputs of a step are.
+    """The meaning of a step's inputs and outputs.
 
     Attributes:
         carried: By input that lives from step to step, the output that is its next value; a frozen parameter

@@ -41,7 +41,7 @@ _VALUES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Argument:
-    """What a class or a function that builds a model is called with.
+    """An argument of the class or function that builds a model.
 
     Attributes:
         name: Of its parameter; None for one by its position.
@@ -67,7 +67,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """What MODEL names.
+    """The parsed MODEL.
 
     Attributes:
         text: As the user wrote it.
@@ -90,7 +90,7 @@ class Reference:
 
     @property
     def called(self) -> str | None:
-        """What is behind the colon, with its arguments: ``Net(hidden=512)``."""
+        """The part behind the colon, with its arguments: ``Net(hidden=512)``."""
         if not self.arguments:
             return self.name
         return f"{self.name or ''}({', '.join(map(str, self.arguments))})"
@@ -172,7 +172,7 @@ def _unread_kind(path: Path) -> tuple[str, str]:
 
 
 def names_python(text: str) -> bool:
-    """Whether MODEL is model.py, model.py:Name or package.module:Name, be it there or not."""
+    """Return whether MODEL is model.py, model.py:Name or package.module:Name, be it there or not."""
     return text.endswith(".py") or bool(_NAMED_FILE.fullmatch(text) or _NAMED_MODULE.fullmatch(text))
 
 
@@ -273,7 +273,7 @@ def _arguments(text: str, inside: str | None) -> tuple[Argument, ...]:
 
 
 def _holds_dots(text: str) -> bool:
-    """Whether ``...``, which our own hints write for a value, stands somewhere in it."""
+    """Return whether ``...``, which our own hints write for a value, stands somewhere in it."""
     try:
         return any(isinstance(node, ast.Constant) and node.value is ... for node in ast.walk(_parsed(text)))
     except ValueError:
@@ -422,7 +422,7 @@ def read_config(path: str | os.PathLike[str]) -> Mapping[str, Any]:
 
 
 def is_record(text: str) -> bool:
-    """Whether MODEL is a saved report: JSON, and no model's configuration."""
+    """Return whether MODEL is a saved report: JSON, and no model's configuration."""
     if os.path.basename(text) != CONFIG_NAME:
         return text.endswith(".json")
     try:  # the report of config.py is called so too
@@ -432,7 +432,7 @@ def is_record(text: str) -> bool:
 
 
 def is_genai(text: str) -> bool:
-    """Whether MODEL is a folder of ONNX Runtime GenAI, or its ``genai_config.json``."""
+    """Return whether MODEL is a folder of ONNX Runtime GenAI, or its ``genai_config.json``."""
     path = Path(text)
     return path.name == GENAI_NAME or (path.is_dir() and (path / GENAI_NAME).is_file())
 
@@ -444,7 +444,7 @@ def class_of(config: Mapping[str, Any]) -> str | None:
 
 
 def names_generation(config: Mapping[str, Any]) -> bool:
-    """Whether the class that a configuration names generates token by token."""
+    """Return whether the class that a configuration names generates token by token."""
     return (class_of(config) or "").endswith(_GENERATING)
 
 

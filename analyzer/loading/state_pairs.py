@@ -112,7 +112,7 @@ def _shown(tensor: Tensor) -> str:
 
 
 def is_next(past: Tensor, present: Tensor) -> bool:
-    """Whether one tensor may be another a run later: of its type and axes, of which one may have grown."""
+    """Return whether a tensor may be another a run later: of its type and axes, one maybe longer."""
     before, after = past.shape, present.shape
     if past.dtype != present.dtype or before is None or after is None or len(before) != len(after):
         return False
@@ -204,7 +204,7 @@ class _Walker:
         return depends
 
     def depends(self, tensor: Tensor, name: str) -> bool:
-        """Whether a tensor depends on an input."""
+        """Return whether a tensor depends on an input."""
         return bool(self._depends.get(tensor.name, 0) >> self._inputs[name] & 1)
 
     def origin(self, tensor: Tensor | None) -> str | None:

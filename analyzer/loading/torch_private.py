@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch.utils._pytree import TreeSpec as TreeSpec  # as above
 
     class Refused:
-        """What a decomposition gives for a call that it leaves alone: NotImplemented, typed as Any."""
+        """The result of a decomposition for a call that it leaves alone: NotImplemented, typed as Any."""
 
     REFUSED: Refused
 else:
@@ -267,7 +267,7 @@ def unchecked_distributions() -> AbstractContextManager[None]:
 
 
 def is_operator(target: object) -> bool:
-    """Whether a node calls an overload of an operator (OpOverload of torch/_ops.py)."""
+    """Return whether a node calls an overload of an operator (OpOverload of torch/_ops.py)."""
     import torch
 
     return isinstance(target, type(torch.ops.aten.add.Tensor))
@@ -303,7 +303,7 @@ def overload_name(target: OpOverload) -> str:
 
 
 def number_of_results(target: OpOverload) -> int:
-    """How many results an operator declares; a list counts once (torch/_ops.py)."""
+    """Return how many results an operator declares; a list counts once (torch/_ops.py)."""
     with _looking_up():
         return len(target._schema.returns)
 
@@ -509,7 +509,7 @@ def _gathered(gather: Callable[..., ONNXRegistry], _quantized: bool, *opset: int
 
 
 def _has_quantized_operators() -> bool:
-    """Whether ``torch.ao`` is loaded: PyTorch gathers translations of its operators from then on alone."""
+    """Return whether ``torch.ao`` is loaded: only then PyTorch gathers translations of its operators."""
     import torch
 
     try:

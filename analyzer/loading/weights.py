@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Runnable:
-    """What a session needs.
+    """A session's files and inputs.
 
     Attributes:
         model_path: The .onnx file; weights lie beside it.
@@ -118,7 +118,7 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
     tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
     scripted = isinstance(user.model, torch.jit.ScriptModule)  # which takes no other weights for a call
-    apart = told_apart(state) if as_if_trained and not scripted else {}
+    apart = distinguished(state) if as_if_trained and not scripted else {}
     state |= dict(user.model.named_buffers(remove_duplicate=False)) | apart
     model_path = write_model(loaded.proto, loaded.bound_to(batch), state, folder)
     names = [value.name for value in fed_inputs(loaded.proto)]
@@ -203,7 +203,7 @@ _TOLD_APART_BYTES, _LOOKED_AT = 4096, 64
 _DIFFERENCE = 2.0**-7
 
 
-def told_apart(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def distinguished(parameters: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Weights that are equal to others and not tied to them, each with one value that differs.
 
     Copies of one layer begin alike (``nn.TransformerEncoder`` makes such), and training tells them apart. ONNX
@@ -353,7 +353,7 @@ def _read(graph: Graph, start: str) -> Iterator[str]:
 
 
 def filled_with_text(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
-    """Which inputs were filled with texts that nobody gave, and with which, in a sentence or two."""
+    """Return which inputs were filled with texts that nobody gave, and with which, in a sentence or two."""
     given = {spec.name for spec in loaded.specs if spec.word is not None}
     made = [item for item in graph.inputs if item.dtype.name == "string" and item.name not in given]
     groups: dict[str, list[Tensor]] = {}

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.checks.fusion import gelus, norms
-from analyzer.checks.operator_matching import Dataflow
+from analyzer.checks.fusion import Dataflow, gelus, norms
 from analyzer.conversion.last_logits import TOKENS, LastLogits, last_logits
 from analyzer.graph import DTYPES, Graph, Node, Tensor, names_read
 from analyzer.record.analysis import Analysis

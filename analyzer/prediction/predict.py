@@ -352,16 +352,16 @@ class Sessions:
         if work not in self._stacks:
             return predict_session(work, device, **options)
         works, whole = self._stacks[work]
-        where, found = self._last.get(whole, (None, {}))
+        where, cached = self._last.get(whole, (None, {}))
         if where != (device, options):
             times, host = predict_arrays(whole, device, **options), options.get("host")
             needed = np.zeros(0) if device.kind == "cpu" else host_times(whole, device, host)
-            found, begin = {}, 0
+            cached, begin = {}, 0
             for one in works:
                 groups = slice(begin, begin := begin + one.groups)
-                found[one] = _in_session(times.only(groups), needed[groups], one, device, host)
-            self._last[whole] = (device, options), found
-        return found[work]
+                cached[one] = _in_session(times.only(groups), needed[groups], one, device, host)
+            self._last[whole] = (device, options), cached
+        return cached[work]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

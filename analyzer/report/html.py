@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.checks.phrases import source_location
+from analyzer.checks.device_answers import source_location
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.record.invocation import amended, command_line
 from analyzer.report import (

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Literal
 
-from analyzer.checks.phrases import source_location
+from analyzer.checks.device_answers import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, OperatorVerdict
 from analyzer.report.figure_text import Time
 from analyzer.report.plan_cards import copies_apart, whose_time

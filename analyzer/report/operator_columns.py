@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from analyzer.checks.phrases import source_location
+from analyzer.checks.device_answers import source_location
 from analyzer.record.analysis import Analysis, OperatorResult, TensorInfo
 from analyzer.record.operator_rows import COLUMNS, row
 from analyzer.report.charts.chart import coded, compact

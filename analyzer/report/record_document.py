@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analyzer.checks.phrases import operator_label, source_location
+from analyzer.checks.device_answers import operator_label, source_location
 from analyzer.record.analysis import Analysis
 from analyzer.report import (
     capacity_words,

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Literal
 
-from analyzer.checks.phrases import OVER_SLO, tensor_bytes
+from analyzer.checks.device_answers import OVER_SLO, tensor_bytes
 from analyzer.devices.device import Device
 from analyzer.precision import peak_type
 from analyzer.record.analysis import LEFT_OUT, UNROLLED, Analysis, TensorInfo, VerdictResult

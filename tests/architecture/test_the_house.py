@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -57,3 +58,36 @@ def test_every_folder_is_a_package() -> None:
     """A folder without ``__init__.py`` is missing in the wheel's type information."""
     folders = {path.parent for path in ROOT.rglob("*.py")}
     assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_names_are_the_fields_own() -> None:
+    """Click, onnx_ir, coverage.py and fvcore have 0 to 1.6 of these in 10,000 lines."""
+    dialect = re.compile(r"(?:^|_)(?:told|asked|kept|found|beside|said)(?:_|$)", re.IGNORECASE)
+    names = {
+        (path, name)
+        for path, tree in MODULES.items()
+        for node in ast.walk(tree)
+        for name in (
+            [node.name]
+            if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            else [node.arg]
+            if isinstance(node, ast.arg)
+            else [node.id]
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            else []
+        )
+    }
+    lines = sum(path.read_text("utf-8").count("\n") for path in ROOT.rglob("*.py"))
+    assert 10_000 * sum(bool(dialect.search(name)) for _, name in names) / lines < 2
+
+
+def test_docstrings_name_their_subject() -> None:
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    texts = [
+        text
+        for tree in MODULES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, documented) and (text := ast.get_docstring(node))
+    ]
+    roundabout = [text for text in texts if re.match(r"(?:What|Whether|Whose|Which|Who|How|Why|Where)\b", text)]
+    assert len(roundabout) < 0.01 * len(texts), roundabout[:20]

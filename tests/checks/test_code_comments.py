@@ -9,7 +9,7 @@ import pytest
 from checks_factory import stem
 
 from analyzer.checks import judge
-from analyzer.checks.code_comments import changed_lines, commented_lines
+from analyzer.checks.baseline import changed_lines, commented_lines
 from analyzer.record.analysis import Analysis, Where
 
 

@@ -3,7 +3,7 @@ from typing import Any
 
 from checks_factory import analysis, operator, stem, tensor
 
-from analyzer.checks.operator_matching import Match, match
+from analyzer.checks.fusion import Match, match
 from analyzer.record.analysis import Where
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from analyzer.checks.phrases import tensor_bytes
+from analyzer.checks.device_answers import tensor_bytes
 from analyzer.costs.cost import OpenSizeError, nbytes
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, Node, Tensor, broadcast, packed_bytes
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib

@@ -15,7 +15,7 @@ from torch import nn
 from analyzer.loading.load import load_live
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.runnable_files import RandomWeights
-from analyzer.loading.weights import materialise, told_apart
+from analyzer.loading.weights import distinguished, materialise
 from analyzer.measurement import probes
 
 LAYERS = 4
@@ -44,7 +44,7 @@ def matrices(path: Path) -> list[np.ndarray]:
 def test_copies_of_a_layer_differ_by_one_value_and_the_model_keeps_its_own() -> None:
     model = cloned()
     before = [parameter.clone() for parameter in model.parameters()]
-    apart = told_apart(dict(model.named_parameters()))
+    apart = distinguished(dict(model.named_parameters()))
     assert set(apart) == {f"{number}.weight" for number in range(1, LAYERS)}
     weights = [model.get_parameter("0.weight"), *apart.values()]
     assert different(weight.detach().numpy() for weight in weights) == LAYERS
@@ -56,13 +56,13 @@ def test_tied_weights_stay_tied() -> None:
     model = cloned()
     model.append(nn.Linear(64, 64))
     model.get_submodule(str(LAYERS)).weight = model.get_submodule("1").weight
-    apart = told_apart(dict(model.named_parameters(remove_duplicate=False)))
+    apart = distinguished(dict(model.named_parameters(remove_duplicate=False)))
     assert apart[f"{LAYERS}.weight"] is apart["1.weight"]
 
 
 def test_weights_that_differ_anyway_and_small_ones_are_left_alone() -> None:
-    assert told_apart(dict(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).named_parameters())) == {}
-    assert told_apart(dict(cloned(width=8).named_parameters())) == {}
+    assert distinguished(dict(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).named_parameters())) == {}
+    assert distinguished(dict(cloned(width=8).named_parameters())) == {}
 
 
 def test_a_live_model_is_timed_with_different_weights_and_applied_with_its_own(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import rendering
 import report_factory as factory
 
 from analyzer import units
-from analyzer.checks.phrases import operator_label
+from analyzer.checks.device_answers import operator_label
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange, Opportunity, Where
 from analyzer.record.invocation import Invocation

@@ -149,7 +149,7 @@ class GraphModel:
                 hint="Give the folder with the model's config.json: its layers can be divided.",
             )
 
-    def kept_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
+    def stored_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:
         """Its own types."""
         requested = (
             ("--weights", weights, self.own_weights, "weights"),

@@ -369,7 +369,7 @@ _DEEPEST = 32
 
 
 class Evaluation:
-    """What tensors of a graph hold, computed on demand.
+    """Values of a graph's tensors, computed on demand.
 
     Args:
         producer: Gives the node that writes a tensor; None where nothing follows for it.

@@ -235,7 +235,7 @@ _LONGEST = 1000
 
 
 def is_symbol(name: str) -> bool:
-    """Whether a name stands for itself, not for a sum or product."""
+    """Return whether a name stands for itself, not for a sum or product."""
     return name.isidentifier() or not any(sign in name for sign in "+-*/() ")
 
 

@@ -58,7 +58,7 @@ _CONTRIB_SCHEMAS = Path(__file__).with_name("data") / "contrib_schemas_1.31.1.js
 
 
 class _Demands(NamedTuple):
-    """What a schema says of its nodes."""
+    """A schema's requirements of its nodes."""
 
     inputs: tuple[int, int]
     outputs: tuple[int, int]
@@ -372,7 +372,7 @@ def _invalid(node: onnx.NodeProto, what: str) -> GraphError:
 
 
 class _Body(NamedTuple):
-    """What one graph or function holds, bodies of control flow included.
+    """One graph or function, bodies of control flow included.
 
     Attributes:
         calls: Functions that it calls and that are not counted in it, each with how often.

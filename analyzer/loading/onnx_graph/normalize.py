@@ -258,7 +258,7 @@ def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
 
 
 def _data_bytes(tensor: onnx.TensorProto) -> int:
-    """How much data a tensor holds, by its shape: ``ByteSize`` would write it all out."""
+    """Return how much data a tensor holds, by its shape: ``ByteSize`` would write it all out."""
     if tensor.data_location == EXTERNAL:
         return 0
     dtype = DTYPES_BY_NUMBER.get(tensor.data_type)

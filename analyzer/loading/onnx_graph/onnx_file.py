@@ -386,7 +386,7 @@ def _integers(stored: Stored) -> Array:
 
 
 def _leaves(stored: Stored, count: int) -> Array:
-    """Which nodes are leaves: their mode is ``LEAF``, and no mode has a letter J, as the tag is."""
+    """Return which nodes are leaves: their mode is ``LEAF``, and no mode has a letter J, as the tag is."""
     import numpy as np
 
     data = np.frombuffer(stored.content, np.uint8)

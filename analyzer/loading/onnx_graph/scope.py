@@ -69,7 +69,7 @@ _ONNX_DOMAINS = frozenset({DEFAULT_DOMAIN, CLASSICAL_DOMAIN})
 
 
 class _ValueBudget:
-    """How many bytes of values a model's graphs may still hold, computed ones and those of its file."""
+    """Bytes of values that a model's graphs may still hold, computed ones and those of its file."""
 
     def __init__(self, most: int) -> None:
         self._most = self._left = most

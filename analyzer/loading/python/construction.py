@@ -1,4 +1,4 @@
-"""What a user's class or builder function is called with: which parameters it has, and which arguments fit."""
+"""Arguments of a user's class or builder function: its parameters, and values that fit."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _evaluated(written: str, reference: Reference, module: ModuleType) -> object
 
 
 def _is_own(value: object, module: ModuleType) -> bool:
-    """Whether a variable holds a value, or a class or a function that the file itself defines."""
+    """Return whether a variable holds a value, or a class or a function that the file itself defines."""
     if isinstance(value, (type, FunctionType, BuiltinFunctionType, ModuleType)):
         return getattr(value, "__module__", None) == module.__name__
     return True
@@ -126,7 +126,7 @@ def _as_annotated(value: object, annotation: object) -> object:
 
 
 def fits(builder: Callable[..., object], arguments: Sequence[Argument]) -> bool:
-    """Whether it can be called with these arguments."""
+    """Return whether it can be called with these arguments."""
     return not _fault(builder, arguments)[0]
 
 
@@ -158,7 +158,7 @@ def require_fitting(
 
 
 def _fault(builder: Callable[..., object], arguments: Sequence[Argument]) -> tuple[str, list[str]]:
-    """Why a call cannot be, as what follows the builder's name, and which arguments it lacks."""
+    """Return why a call cannot be, as what follows the builder's name, and which arguments it lacks."""
     parameters = _all_parameters(builder)
     if parameters is None:  # it says itself what is wrong
         return "", []

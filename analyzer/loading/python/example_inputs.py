@@ -60,7 +60,7 @@ _POSITIONAL_ONLY = (inspect.Parameter.POSITIONAL_ONLY, *_VARIADIC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExampleInputs:
-    """What the model is called with.
+    """The arguments of the model's call.
 
     Attributes:
         arguments, keywords: As in ``model(*arguments, **keywords)``.
@@ -257,7 +257,7 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
 
 
 def _is_sequence_first(user: UserModel, inputs: ExampleInputs) -> bool:
-    """Whether a recurrent or attention layer with the batch on axis 1 gets the first input's axes in order."""
+    """Return whether a layer with the batch on axis 1 gets the first input's axes in order."""
     import torch
 
     layers = (layer for layer in user.model.modules() if getattr(layer, "batch_first", True) is False)

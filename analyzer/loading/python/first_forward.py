@@ -202,7 +202,7 @@ class ScriptRun:
         raise _Ended
 
     def _is_watched(self) -> bool:
-        """Whether the thread at work is the script's, or began after it."""
+        """Return whether the thread at work is the script's, or began after it."""
         return threading.current_thread() not in self._others
 
     def _goes_on(self) -> bool:

@@ -375,7 +375,7 @@ def _name(node: Node) -> str:
 
 
 def _reads_values(node: Node, views: Collection[Node]) -> bool:
-    """Whether a node's result follows from values of one of these, not from its size alone."""
+    """Return whether a node's result follows from values of one of these, not from its size alone."""
     if _name(node) in _BY_SIZE:
         return _name(node) == "expand_as" and node.args[0] in views
     if _name(node) == "getattr" and node.args[1] in _SIZES:
@@ -539,7 +539,7 @@ _SIDES = ("img_size", "image_size", "input_size", "resolution", "input_resolutio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferredInput:
-    """What is known of one input.
+    """The known facts of one input.
 
     Attributes:
         dtype: Its type; ``float32`` where nothing decides it.
@@ -558,7 +558,7 @@ class InferredInput:
 
     @property
     def is_sized(self) -> bool:
-        """Whether layers, or what is usual where they leave it open, give its shape."""
+        """Return whether layers, or what is usual where they leave it open, give its shape."""
         widths = [size for spec in self.specs for size in spec.shape if isinstance(size, OpenWidth)]
         return self.is_flag or bool(self.specs and not widths)
 

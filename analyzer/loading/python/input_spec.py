@@ -47,7 +47,7 @@ def marks_in_form(spec: TreeSpec, marks: Iterator[object]) -> Tree:
 
 @dataclass(frozen=True, slots=True)
 class _Remainder:
-    """What an object holds besides its tensors; the same for two objects whose tensors have the same names."""
+    """The rest of an object besides its tensors; the same for two objects with tensors of the same names."""
 
     kind: type
     names: tuple[str, ...]
@@ -96,7 +96,7 @@ _CONSTANTS = (str, int, float, bool)
 
 
 def returns_constants(program: ExportedProgram) -> bool:
-    """Whether an exported program gives texts or numbers beside tensors, which ONNX cannot."""
+    """Return whether an exported program gives texts or numbers beside tensors, which ONNX cannot."""
     # A constant's argument has a value, a tensor's a name (torch/export/graph_signature.py).
     outputs = (getattr(item.arg, "value", None) for item in program.graph_signature.output_specs)
     return any(isinstance(value, _CONSTANTS) for value in outputs)
@@ -259,7 +259,7 @@ def _parse_values(text: str, written: str, dtype: str) -> tuple[float, float]:
 
 
 def values_problem(values: tuple[float, float], dtype: str) -> tuple[str, str] | None:
-    """Why a type cannot hold these values, and a hint; None where it can."""
+    """Return why a type cannot hold these values, and a hint; None where it can."""
     if dtype == "string":
         return "numbers cannot be given for it.", "Write :string=TEXT."
     if dtype == "bool":

@@ -1,4 +1,4 @@
-"""What layers of PyTorch take: the type of each argument, and its shape where the layer decides it."""
+"""Inputs of PyTorch's layers: the type of each argument, and its shape where the layer decides it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LENGTH, _SHORT_LENGTH = TOKENS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """What an argument must be.
+    """The requirements of an argument.
 
     Attributes:
         dtype: Its type.

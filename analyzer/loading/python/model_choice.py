@@ -1,4 +1,4 @@
-"""Which object of a user's file is the model, where nobody names one."""
+"""Choose the model in a user's file that names none."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _JUDGES = ("Loss", "Criterion")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenModel:
-    """What of a file is the model, or builds it.
+    """The part of a file that is the model, or builds it.
 
     Attributes:
         candidate: The object: a module, a class or a function.
@@ -254,7 +254,7 @@ def _whole_models(
 
 
 def _takes(kind: type[Module], inputs: Collection[str]) -> bool:
-    """Whether its ``forward`` is its own and takes inputs of these names."""
+    """Return whether its ``forward`` is its own and takes inputs of these names."""
     import torch
 
     forward = inspect.getattr_static(kind, "forward", None)

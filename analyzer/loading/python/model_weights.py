@@ -1,4 +1,4 @@
-"""Which weights of a model have values, how large they are, and where tensors are that ask for CUDA.
+"""Weights of a model: values, sizes, and tensors that need CUDA.
 
 What is built, called and traced without values takes neither memory nor arithmetic.
 """

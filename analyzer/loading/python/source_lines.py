@@ -1,4 +1,4 @@
-"""Where an operator comes from: the module that holds it and the user's own source line.
+"""The origin of an operator: the module that holds it and the user's own source line.
 
 A stack trace names every frame of ``forward``; the deepest one in the user's own code is the line to show.
 Inside an ``nn.Sequential`` all children share one such line, so there the line that constructed the child is

@@ -59,7 +59,7 @@ DEFAULT_BATCH = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserModel:
-    """What a Python file holds.
+    """The model of a Python file.
 
     Attributes:
         model: The ``nn.Module`` in evaluation mode (a plain function of tensors comes wrapped).
@@ -86,7 +86,7 @@ class UserModel:
 
     @property
     def meta(self) -> bool:
-        """Whether it is on the meta device."""
+        """Return whether it is on the meta device."""
         return self.weights == "meta"
 
 

@@ -36,7 +36,7 @@ Sizes = tuple[int | None, ...]
 
 
 class _Call(NamedTuple):
-    """What a rule reads of a node; ``ValueError`` where that is not there, or its rank is open."""
+    """A node's operands for a rule; ``ValueError`` where one is missing, or its rank is open."""
 
     inputs: InputTensors
     attributes: AttributeMap

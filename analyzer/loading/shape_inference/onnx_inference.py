@@ -209,7 +209,7 @@ def _merged_shape(first: Shape, second: Shape) -> Shape:
 
 
 def is_open(kind: Type | None) -> bool:
-    """Whether a tensor's type leaves anything to find out."""
+    """Return whether a tensor's type leaves anything to find out."""
     if kind is None:
         return True
     dtype, shape = kind
@@ -388,7 +388,7 @@ def _loop_types(inputs: InputTensors, body: Graph, counted: Trips | None) -> lis
 
 
 def _trip_count(inputs: InputTensors, body: Graph) -> int | None:
-    """How often a Loop runs, where its limit is known and its condition never turns false."""
+    """Return how often a Loop runs, where its limit is known and its condition never turns false."""
     limit = inputs[0].value if inputs and inputs[0] is not None else None
     if limit is None or limit.size != 1:
         return None
@@ -399,7 +399,7 @@ def _trip_count(inputs: InputTensors, body: Graph) -> int | None:
 
 
 def condition_stays_true(body: Graph) -> bool:
-    """Whether a Loop's body always gives a true condition, given that it was true."""
+    """Return whether a Loop's body always gives a true condition, given that it was true."""
     result: Tensor | None = body.outputs[0]
     while result is not None and result is not body.inputs[1]:
         if result.value is not None:

@@ -1,4 +1,4 @@
-"""What an export that failed says, and what to do about it.
+"""Messages of failed exports, and their remedies.
 
 Operators that PyTorch cannot translate to ONNX stay in the graph: shapes known, cost unknown.
 """
@@ -77,7 +77,7 @@ def call_shapes(inputs: ExampleInputs) -> str:
 
 
 def explain_failure(user: UserModel, inputs: ExampleInputs, error: Exception) -> Exception:
-    """Whether the inputs do not fit (a plain call fails as well) or the export itself fails."""
+    """Return whether the inputs do not fit (a plain call fails as well) or the export itself fails."""
     if isinstance(error, LibraryError):
         return error
     # A plain call tells the two apart: inputs that do not fit make the tracer fail as well.
@@ -169,7 +169,7 @@ def without_asides(message: str) -> str:
 
 
 def _other_shapes(user: UserModel, inputs: ExampleInputs) -> str:
-    """How to give other inputs, which were tried in which shapes, and what those of a graph must be."""
+    """Return how to give other inputs, which were tried in which shapes, and what those of a graph must be."""
     hint = "Give inputs that fit with example_inputs(batch) in the file, or --input NAME=SHAPE[:DTYPE]"
     tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "shape")]
     tried = {
@@ -189,7 +189,7 @@ def _other_shapes(user: UserModel, inputs: ExampleInputs) -> str:
 
 
 def _packs_sequences(error: Exception) -> bool:
-    """Whether a recurrent layer of PyTorch was given a packed sequence where the error was raised."""
+    """Return whether a recurrent layer of PyTorch was given a packed sequence where the error was raised."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return any(
         frame.f_code.co_filename.endswith(_RECURRENT) and frame.f_locals.get("batch_sizes") is not None

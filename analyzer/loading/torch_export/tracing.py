@@ -302,7 +302,7 @@ def _with_origins(program: ExportedProgram, inlined: ExportedProgram) -> Exporte
 
 
 def has_autocast(program: ExportedProgram) -> bool:
-    """Whether a part of the program runs under autocast, which tensors on the meta device ignore.
+    """Return whether a part of the program runs under autocast, which tensors on the meta device ignore.
 
     Such a part is a call of ``wrap_with_autocast`` of torch/_higher_order_ops/wrap.py.
     """

@@ -39,7 +39,7 @@ _PREFIX = "model."  # the user's model inside the module of ``with_loss``
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedOrigin:
-    """Where a node of the graph comes from.
+    """The origin of a node of the graph.
 
     Attributes:
         phase: ``forward`` or ``backward``.

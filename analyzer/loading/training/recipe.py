@@ -1,4 +1,4 @@
-"""What is trained: the loss, its targets and the optimizer, from the user's file, else assumed and told."""
+"""The recipe of a training step: loss, targets and optimizer, from the user's file or assumed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """How one parameter is updated.
+    """The update of one parameter.
 
     Attributes:
         op_type: Compact operator (``Sgd``, ``Adam``), or the class's own name for an optimizer not known.
@@ -271,7 +271,7 @@ def _shapes(tensors: Tree) -> str:
 def find_updates(
     user: UserModel, named: Sequence[tuple[str, Tensor]]
 ) -> tuple[dict[str, Update], tuple[str, ...]]:
-    """How each parameter is updated, and what was assumed.
+    """Return how each parameter is updated, and what was assumed.
 
     Raises:
         ModelError: The file's ``optimizer`` cannot be built.

@@ -381,7 +381,7 @@ def _is_transpose(node: ir.Node) -> bool:
 
 
 def _is_lone_product(value: ir.Value | None) -> bool:
-    """Whether a value is a product of two matrices, without a third summand, that is read once."""
+    """Return whether a value is a product of two matrices, without a third summand, that is read once."""
     producer = value.producer() if value is not None else None
     if (
         value is None

@@ -1,4 +1,4 @@
-"""What a training step asks of PyTorch: what stays whole, what is taken apart, and its translation.
+"""PyTorch's interfaces for a training step: operators that stay whole, decompositions, translations.
 
 The calls of private names stand in loading/torch_private.py, which decides nothing; here is what they are
 called with.
@@ -505,7 +505,7 @@ def _extreme(op: PythonKernel, x: Tensor, axes: Sequence[int] = (), keepdim: boo
 def _written(
     x: Tensor, indices: Sequence[Tensor], values: Tensor, accumulate: bool = False
 ) -> Tensor | Refused:
-    """Where a mask chooses what gets one value, its places need not be known.
+    """Return where a mask chooses what gets one value, its places need not be known.
 
     PyTorch's translation of a mask is NonZero, which gives a size that only values tell.
     """

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from analyzer.checks import FAMILIES, CheckRule, rules
-from analyzer.checks.code_comments import comments_on
+from analyzer.checks.baseline import comments_on
 from analyzer.record.analysis import Analysis, Tool, Where
 from analyzer.report.findings_text import Check, CheckedModel, PlacedFinding, check_of
 from analyzer.report.markdown import ascii_json

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 
-from analyzer.checks.operator_matching import Match, match
+from analyzer.checks.fusion import Match, match
 from analyzer.record.analysis import Analysis, OperatorResult
 from analyzer.report.module_tree import Module, tree
 

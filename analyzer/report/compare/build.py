@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from analyzer.checks.operator_matching import Match
+from analyzer.checks.fusion import Match
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, Finding
 from analyzer.report.compare import figures

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from analyzer.checks.phrases import operator_label, source_location, total
+from analyzer.checks.device_answers import operator_label, source_location, total
 from analyzer.record.analysis import Analysis, GroupResult, OperatorResult
 from analyzer.report.charts.chart import coded, combined_origin, compact
 from analyzer.report.compare.alignment import Alignment
