@@ -54,7 +54,7 @@ READING.without_isolation(HANDLERS)  # where the system lets no other process an
 def analyze(
     model: Model, *, inputs: Any = None, progress: Progress | None = None, check: bool = False, **options: Any
 ) -> Analysis:
-    """Analyses a model: counts, places, measures or predicts, decides.
+    """Analyse a model: count, place, measure or predict, decide.
 
     Args:
         model: What the command line takes, or an ``nn.Module`` (with ``inputs``), an ``onnx.ModelProto``, an
@@ -137,7 +137,7 @@ def _analyze(
 def analyze_generation(
     model: Model, inputs: Any = None, *, progress: Progress | None = None, **options: Any
 ) -> Analysis:
-    """Analyses a language model that generates: prefill and decode steps with a cache that stays on the device.
+    """Analyse a language model that generates: prefill and decode steps with a cache that stays on the device.
 
     Args:
         model: A folder with ``config.json`` or that file, as Hugging Face keeps a model; a folder of ONNX
@@ -169,7 +169,7 @@ def plan_capacity(
     progress: Progress | None = None,
     **options: Any,
 ) -> Analysis:
-    """Sizes a service: which instances keep a limit of latency at a rate, how many, batched how, at what price.
+    """Size a service: which instances keep a limit of latency at a rate, how many, batched how, at what price.
 
     Args:
         model: What ``analyze()`` takes, or an analysis: of ``analyze()``, ``load_report()`` or a record's path.
@@ -255,7 +255,7 @@ def _prepare(loaded: Loaded, options: Options) -> tuple[PreparedGraph, bool]:
 
 @contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Lets the garbage collector look less often: exporting makes millions of objects that live on.
+    """Let the garbage collector look less often: exporting makes millions of objects that live on.
 
     With Python's own thresholds a fifth to a quarter of a large export's time goes into finding no garbage.
     """
@@ -274,7 +274,7 @@ def _rare_garbage_collection() -> Iterator[None]:
 
 
 def _stop_collecting_garbage(loaded: Loaded, options: Options) -> None:
-    """Lets the collector rest until ``analyze`` ends, where nothing is run and nothing is traced anew.
+    """Let the collector rest until ``analyze`` ends, where nothing is run and nothing is traced anew.
 
     A prediction makes values without circles: of a large graph the collector took a sixth of the time, and
     freed nothing.

@@ -90,7 +90,7 @@ UNDEFINED = DTYPES["undefined"]
 
 
 def packed_bytes(shape: Shape, bits: int | None) -> int | None:
-    """Bytes of elements of this width one after another, the last byte filled up.
+    """Return bytes of elements of this width one after another, the last byte filled up.
 
     ONNX packs types of less than a byte over the whole tensor, not row by row (``onnx.proto``, ``raw_data``).
     None while a size is open, or where elements have no fixed width (strings, sequences).
@@ -419,7 +419,7 @@ class Graph:
 
 
 def names_read(node: Node) -> list[str]:
-    """Names of all tensors that a node reads, those that its subgraphs take from outside included."""
+    """Return names of all tensors that a node reads, those that its subgraphs take from outside included."""
     names = [tensor.name for tensor in node.inputs if tensor is not None]
     for graph in node.graphs.values():
         # What a subgraph computes or is handed is its own; anything else it reads from the graph around it

@@ -198,7 +198,7 @@ def bytes_at(tensor: Tensor, precision: str) -> int | None:
 
 
 def narrowed(fp32_bytes: int, precision: str) -> int:
-    """Bytes of 32-bit floats, of one tensor or of many, when they are kept in this precision."""
+    """Return bytes of 32-bit floats, of one tensor or of many, when they are kept in this precision."""
     return fp32_bytes * _rule(precision).element_bytes // 4  # 4 bytes an element
 
 

@@ -49,7 +49,7 @@ def latency_limit(value: object, *, where: str) -> float:
 
 
 def duration(value: object, *, where: str) -> float:
-    """Seconds from ``"20ms"``, ``"1.5 s"`` or a number of seconds.
+    """Return seconds from ``"20ms"``, ``"1.5 s"`` or a number of seconds.
 
     Raises:
         UsageError: It is no duration, or not above zero.
@@ -149,13 +149,13 @@ def module_cut(path: str, limit: int) -> str:
 
 
 def without_controls(text: str) -> str:
-    """Text that steers no terminal; line feeds and tabs stay."""
+    """Return text that steers no terminal; line feeds and tabs stay."""
     # A mark and not a blank: a reader sees that something was there.
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def printable(text: str) -> str:
-    """Text on one line, without what would steer a terminal or cannot be seen."""
+    """Return text on one line, without what would steer a terminal or cannot be seen."""
     # The method alone is fast, and most text is printable.
     return text if text.isprintable() else "".join(char if char.isprintable() else " " for char in text)
 

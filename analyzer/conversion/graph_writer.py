@@ -158,7 +158,7 @@ class GraphWriter:
         )
 
     def _read(self, outputs: Sequence[Tensor]) -> list[Node]:
-        """All nodes but those that compute constants which nothing reads."""
+        """Return all nodes but those that compute constants which nothing reads."""
         wanted = {tensor.name for tensor in outputs}
         used: list[Node] = []
         for node in reversed([*self._first, *self.nodes]):

@@ -79,7 +79,7 @@ def last_logits(graph: Graph) -> LastLogits | NoLogits:
 
 
 def _vocabularies(graph: Graph) -> Iterator[int]:
-    """Rows of the tables that whole numbers choose from."""
+    """Yield rows of the tables that whole numbers choose from."""
     for node in graph.nodes:
         table, indices = node.input(0), node.input(1)
         if node.op_type == "Gather" and table is not None and indices is not None and table.shape:

@@ -209,7 +209,7 @@ class _Marks:
     first_name: dict[str, str] = field(default_factory=dict)
 
     def mark(self, tensor: Tensor | None, like: Tensor | None = None) -> None:
-        """Has a tensor quantised, if it is of floats."""
+        """Have a tensor quantised, if it is of floats."""
         if tensor is None or tensor.dtype.name not in _FLOATS:
             return
         if like is not None:
@@ -222,7 +222,7 @@ class _Marks:
         return tensor is not None and (tensor.name in self.pairs or tensor.name in self.biases)
 
     def bias(self, tensor: Tensor | None) -> None:
-        """Has a stored bias kept in int32."""
+        """Have a stored bias kept in int32."""
         if tensor is not None and tensor.constant and tensor.dtype.name in _FLOATS:
             self.biases.add(tensor.name)
 

@@ -180,7 +180,7 @@ def _registered(
 
 
 def read_by_tensor(node: Node) -> dict[str, int]:
-    """Bytes read of each tensor, by name; a tensor used twice is read once.
+    """Return bytes read of each tensor, by name; a tensor used twice is read once.
 
     Raises:
         OpenSizeError: A size is not known.
@@ -199,7 +199,7 @@ def read_by_tensor(node: Node) -> dict[str, int]:
 
 
 def written_by_tensor(node: Node) -> dict[str, int]:
-    """Bytes written to each output, by name.
+    """Return bytes written to each output, by name.
 
     Raises:
         OpenSizeError: A size is not known.
@@ -216,7 +216,7 @@ def written_by_tensor(node: Node) -> dict[str, int]:
 
 
 def traffic(node: Node) -> tuple[int, int]:
-    """Bytes read and bytes written.
+    """Return bytes read and bytes written.
 
     Raises:
         OpenSizeError: A size is not known.

@@ -123,7 +123,7 @@ def find(op_type: str, domain: str = DEFAULT_DOMAIN) -> CostRule | None:
 
 
 def rules() -> tuple[CostRule, ...]:
-    """All rules, by domain and name."""
+    """Return all rules, by domain and name."""
     return tuple(_RULES[key] for key in sorted(_RULES))
 
 
@@ -163,7 +163,7 @@ def count_node(node: Node, expected_shapes: Mapping[str, tuple[int, ...]] = NO_A
 
 
 def folded_flops(node: Node) -> int:
-    """FLOPs of an operator that is folded when a session is made; 0 of one that runs or that no rule counts."""
+    """Return FLOPs of an operator folded when a session is made; 0 of one that runs or that no rule counts."""
     cost_rule = _RULES.get((node.domain, node.op_type)) if is_constant(node) else None
     if cost_rule is None:
         return 0
@@ -267,7 +267,7 @@ def explain(operator: str) -> str:
 
 
 def by_family() -> Mapping[str, tuple[CostRule, ...]]:
-    """All rules by family, both in order of their names."""
+    """Return all rules by family, both in order of their names."""
     families: dict[str, list[CostRule]] = {}
     for one in rules():
         families.setdefault(one.family, []).append(one)

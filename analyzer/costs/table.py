@@ -77,7 +77,7 @@ def _own_parameters(graph: Graph) -> int:
 
 
 def parameter_bytes(graph: Graph) -> int:
-    """Bytes of all that is stored, each tensor in its own type; attributes of classical models too."""
+    """Return bytes of all that is stored, each tensor in its own type; attributes of classical models too."""
     learnt = sum(_in_attributes(node) for each in graph.with_bodies for node in each.nodes)
     return graph.parameter_bytes + _FLOAT_BYTES * learnt
 
@@ -151,7 +151,7 @@ class CostTable:
         return total(self.costs)
 
     def coverage(self, weights: Sequence[float | None] | None = None) -> Coverage:
-        """Shares of the operators that are exact, modelled and unknown.
+        """Return shares of the operators that are exact, modelled and unknown.
 
         Each counts for its weight (its predicted time), all the same without ``weights``.
         """
@@ -249,7 +249,7 @@ def _explained(node: Node, cost: Cost, origins: Mapping[str, str]) -> Cost:
 
 
 def _with_size_origin(graph: Graph, node: Node, cost: Cost) -> Cost:
-    """Says of a count how sizes are known that the data decide: with other data it would be another."""
+    """Report of a count how sizes are known that the data decide: with other data it would be another."""
     tensors = (*node.present_outputs, *node.present_inputs)
     decided = next((tensor for tensor in tensors if tensor.name in graph.size_origins), None)
     if decided is None or cost.basis == "unknown" or cost == ZERO:
@@ -320,7 +320,7 @@ def _group(graph: Graph, table: CostTable, members: tuple[int, ...], needed: set
 
 
 def _read(nodes: Sequence[Node]) -> Mapping[str, int]:
-    """Bytes of each tensor from outside, by the name under which it enters; views are looked through."""
+    """Return bytes of each tensor from outside, by the name under which it enters; views are looked through."""
     alias: dict[str, str] = {}
     inside: set[str] = set()
     sizes: dict[str, int] = {}
@@ -339,7 +339,7 @@ def _read(nodes: Sequence[Node]) -> Mapping[str, int]:
 
 
 def _written(graph: Graph, nodes: Sequence[Node], members: set[int], needed: set[str]) -> Iterable[Tensor]:
-    """Tensors made in the group that leave it; through a view, the tensor that it shows leaves."""
+    """Return tensors made in the group that leave it; through a view, the tensor that it shows leaves."""
     maker: dict[str, Tensor] = {}
     leaving: dict[str, Tensor] = {}
     for node in nodes:

@@ -54,7 +54,7 @@ def verdict(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep 
 
 
 def _would_change(question: DecisionInput, plans: Plans, choice: Choice, swept: Sweep | None) -> Iterator[str]:
-    """Sentences that name what would turn the verdict."""
+    """Yield sentences that name what would turn the verdict."""
     if plans.gpu is None or question.gpu is None or question.fails:
         return
     if choice.misses_slo and question.limit_s is not None:
@@ -121,7 +121,7 @@ def _if_io_stays_on_gpu(question: DecisionInput, plans: Plans, choice: Choice) -
 
 
 def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | None = None) -> Decision:
-    """Plans, verdicts and prices.
+    """Return plans, verdicts and prices.
 
     ``swept`` is the same model over batches, for the crossover; ``plans`` are the question's, where known.
 

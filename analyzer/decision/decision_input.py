@@ -218,7 +218,7 @@ class Decision:
 
 
 def weight_bytes(question: DecisionInput) -> int:
-    """All weights on a GPU, at the question's precision."""
+    """Return all weights on a GPU, at the question's precision."""
     # By type: an element has four bytes, so that no tensor's own rounding is lost. It is asked for each plan.
     return sum(
         narrowed(nbytes, question.precision) if dtype == "float32" else nbytes
@@ -227,13 +227,13 @@ def weight_bytes(question: DecisionInput) -> int:
 
 
 def cpu_weight_bytes(question: DecisionInput) -> int:
-    """All weights on the CPU, as its session keeps them."""
+    """Return all weights on the CPU, as its session keeps them."""
     stored = question.cpu_weight_bytes
     return question.graph.parameter_bytes if stored is None else stored
 
 
 def _activations(question: DecisionInput, device: Device | None) -> int | None:
-    """Activations alive at once: on a GPU at the question's precision, on a CPU at the model's own."""
+    """Return activations alive at once: on a GPU at the question's precision, on a CPU at the model's own."""
     if device is question.cpu and question.cpu_peak_memory_bytes is not None:
         return question.cpu_peak_memory_bytes
     peak = question.peak_memory_bytes
@@ -251,7 +251,7 @@ def _activations(question: DecisionInput, device: Device | None) -> int | None:
 
 
 def needed(question: DecisionInput, weights: int, device: Device | None) -> int | None:
-    """Weights and the activations alive at once on a device; None where those are not known."""
+    """Return weights and the activations alive at once on a device; None where those are not known."""
     activations = _activations(question, device)
     return None if activations is None else weights + activations
 

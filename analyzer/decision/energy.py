@@ -39,7 +39,7 @@ class Power:
 
 
 def power(device: Device) -> Power | None:
-    """Idle and full power of a device; None where its TDP is needed and not known.
+    """Return idle and full power of a device; None where its TDP is needed and not known.
 
     A CPU with a known TDP draws it at full use and idles at the ratio of Cascade Lake; another one counts by
     hardware thread, an unknown family as the mean of the known ones.
@@ -79,7 +79,7 @@ def _range(drawn: Power | None) -> str:
 
 
 def watts(cpu: Device, gpu: Device | None) -> Mapping[Resource, float] | None:
-    """Power of the whole machine while each resource is the busy one; None where it is not known."""
+    """Return power of the whole machine while each resource is the busy one; None where it is not known."""
     host = power(cpu)
     card = power(gpu) if gpu is not None else Power(idle=0.0, full=0.0)
     if host is None or card is None:

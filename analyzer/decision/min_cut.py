@@ -69,7 +69,7 @@ def cost_of(costs: PlacementCosts, on_gpu: Sequence[bool]) -> float:
 
 
 def weight_bytes_on_gpu(problem: PlacementProblem, on_gpu: Sequence[bool]) -> int:
-    """Bytes of weights that a placement needs on the GPU."""
+    """Return bytes of weights that a placement needs on the GPU."""
     return sum(size for size, is_on_gpu in zip(problem.weights, on_gpu, strict=True) if is_on_gpu)
 
 

@@ -17,7 +17,7 @@ _MILLION = 1e6
 
 
 def usd_per_million(usd_per_hour: float, throughput_per_s: float, utilisation: float = 1.0) -> float:
-    """Dollars for a million inferences on a machine that runs them in this share of the rented time."""
+    """Return dollars for a million inferences on a machine that runs them in this share of the rented time."""
     if not 0 < utilisation <= 1:
         raise UsageError(
             f"A utilisation of {utilisation:g} is impossible.", hint="It is a share over 0 and up to 1."
@@ -27,7 +27,7 @@ def usd_per_million(usd_per_hour: float, throughput_per_s: float, utilisation: f
 
 
 def rank(question: DecisionInput, rows: Iterable[CostRow]) -> tuple[CostRow, ...]:
-    """Instances, best first.
+    """Return instances, best first.
 
     Those that meet the SLO lead, by the price of an inference; where none meets it, the fastest leads.
     """
@@ -56,7 +56,7 @@ _Replicas = tuple[HostedRun, int]
 
 
 def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iterator[CostRow]:
-    """All instances that have the plan's device.
+    """Yield all instances that have the plan's device.
 
     ``better`` asks, of a plan that uses the GPU, for the better one of those on each instance's own processor:
     which that is differs from machine to machine.

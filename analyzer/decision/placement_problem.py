@@ -82,7 +82,7 @@ class EdgeArrays:
         return ~written_on_gpu & read_on_gpu, written_on_gpu & read_on_cpu
 
     def _with_reader(self, which: Bools) -> Bools:
-        """Edges that have one of these readers."""
+        """Return edges that have one of these readers."""
         result = np.zeros(self._count, dtype=np.bool_)
         result[self._edge_of_reader[which]] = True
         return result
@@ -160,7 +160,7 @@ class PlacementProblem:
 
 
 def placement_problem(question: DecisionInput) -> PlacementProblem:
-    """Units and edges of a question that has a GPU."""
+    """Return units and edges of a question that has a GPU."""
     graph = question.graph
     groups = (group.members for group in (*question.cpu_groups, *question.cuda_groups))
     unit, units = _units(len(graph.nodes), (*groups, *question.together))
@@ -333,7 +333,7 @@ class _HostMemory:
 def _readers(
     graph: Graph, unit: tuple[int, ...], roots: Mapping[str, str | None]
 ) -> tuple[dict[str, list[int]], set[str]]:
-    """Operators that really read each tensor, and the tensors that the caller gets."""
+    """Return operators that really read each tensor, and the tensors that the caller gets."""
     readers: dict[str, list[int]] = {}
     for node in graph.nodes:
         if unit[node.index] == HOST:

@@ -103,7 +103,7 @@ class Plans:
 
 
 def plan_all(question: DecisionInput, problems: Problems | None = None) -> Plans:
-    """All plans of a question.
+    """Return all plans of a question.
 
     ``problems`` are those of other questions about the model, which are not worked out again.
     """
@@ -425,7 +425,7 @@ def _times_by_unit(
 
 
 def _placement_costs(question: DecisionInput, problem: PlacementProblem) -> PlacementCosts:
-    """Costs of each unit under the objective.
+    """Return costs of each unit under the objective.
 
     A unit of which a time is known on one side alone is bound to that side, unless a pin says otherwise.
     """

@@ -68,7 +68,7 @@ def sweep(
     planned: Mapping[int, Plans] = MappingProxyType({}),
     plan: Callable[[DecisionInput], Plans] = plan_all,
 ) -> Sweep:
-    """Every plan at every batch, and what follows.
+    """Return every plan at every batch, and what follows.
 
     ``at`` asks at a batch between two of them: with it crossovers are exact to one inference, without it they
     are batches of ``questions``. ``has_room`` says whether the GPU holds the model at such a batch, where that
@@ -107,7 +107,7 @@ def sweep(
 
 
 def throughput(question: DecisionInput, plan: Plan) -> float:
-    """Inferences per second, one run after the other; 0 where a run takes no time at all."""
+    """Return inferences per second, one run after the other; 0 where a run takes no time at all."""
     spent = plan.latency.value
     return question.inferences / spent if spent > 0 else 0.0
 
@@ -128,7 +128,7 @@ def _seen(question: DecisionInput, batch: int, planned: Plans) -> _BatchSeen:
 
 
 def _crossovers(fitting: Sequence[_BatchSeen], between: Callable[[int], _BatchSeen] | None) -> list[int]:
-    """Every batch from which the other device is expected to be the faster one."""
+    """Return every batch from which the other device is expected to be the faster one."""
     crossovers = []
     for before, after in itertools.pairwise(fitting):
         if before.gpu_wins != after.gpu_wins:

@@ -231,7 +231,7 @@ def _calibrated(cpu: Device, measured: Mapping[str, float]) -> Device:
 
 
 def _cores() -> int:
-    """Cores that this process may use; logical ones where the machine does not tell physical ones."""
+    """Return cores that this process may use; logical ones where the machine does not tell physical ones."""
     import psutil
 
     logical = affinity_cores()
@@ -240,7 +240,7 @@ def _cores() -> int:
 
 
 def _threads() -> int:
-    """Hardware threads of the whole machine."""
+    """Return hardware threads of the whole machine."""
     return os.cpu_count() or 1
 
 

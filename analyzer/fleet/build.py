@@ -198,7 +198,7 @@ def _reported(entry: Entry, row: FleetModel) -> FleetModel:
 
 
 def _measured_cells(measured: Iterable[FleetModel]) -> dict[tuple[str, int | None], RankedWay]:
-    """Cells of devices that stood there, by device and batch."""
+    """Return cells of devices that stood there, by device and batch."""
     return {
         (cell.device, cell.batch): cell for row in measured for cell in row.cells if cell.origin != "predicted"
     }

@@ -134,7 +134,7 @@ class RayCluster:
         return tuple(sorted(gpus or {facts.cpu for facts in self._found.values()}))
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-        """Works on models and yields each as it is finished.
+        """Work on models and yield each as it is finished.
 
         What ran out of memory beside others is tried once more on a machine of its own; what measures has one.
 
@@ -162,7 +162,7 @@ class RayCluster:
         self._connection.close()
 
     def _together(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-        """Works on models side by side, wherever Ray finds room."""
+        """Work on models side by side, wherever Ray finds room."""
         waiting = deque(jobs)
         most = max((node.memory for node in self._nodes()), default=0)
         while waiting or self._sent:
@@ -286,7 +286,7 @@ class RayCluster:
         return Order(python=python, timeout_s=self._timeout_s, program=program_facts(), carried=folder_facts)
 
     def _carry(self, jobs: Sequence[Job]) -> Carried:
-        """Has Ray carry the working folder; in a job of Ray's it has done so already."""
+        """Have Ray carry the working folder; in a job of Ray's it has done so already."""
         folder = _folder_of_the_job() or jobs[0].folder
         require_inside(jobs, folder)
         folder_facts = carried(folder, notes=NOTES_FOLDER)
@@ -340,7 +340,7 @@ class RayCluster:
         return result
 
     def _replies(self, question: Callable[[], Any]) -> Mapping[str, Any]:
-        """Answers of all machines, by Ray's name; one that is lost meanwhile has none."""
+        """Return answers of all machines, by Ray's name; one that is lost meanwhile has none."""
         from ray import exceptions
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -374,7 +374,7 @@ class RayCluster:
         return {name: facts.gpu or facts.cpu for name, facts in known.items()}
 
     def _nodes(self) -> list[_Node]:
-        """Machines that are alive and take tasks."""
+        """Return machines that are alive and take tasks."""
         nodes = []
         for node in self._ray.nodes():
             resources = node["Resources"]

@@ -59,7 +59,7 @@ def address_of(text: str, named_by: str) -> Address:
 
 
 def require_answer(address: Address) -> None:
-    """Says within seconds where nothing answers, or something that is not Ray: Ray itself tries for a minute.
+    """Report within seconds where nothing answers, or something that is not Ray: Ray itself tries for a minute.
 
     Raises:
         UsageError: So it is.
@@ -169,7 +169,7 @@ class Connection:
         )
 
     def close(self) -> None:
-        """Leaves the cluster; one that was started here ends."""
+        """Leave the cluster; one that was started here ends."""
         if self._joined:
             return
         with contextlib.suppress(Exception), _same_sigterm():

@@ -93,7 +93,7 @@ def analyze_fleet(
     say: StageProgress = lambda _: None,
     **options: Any,
 ) -> Fleet:
-    """Analyses many models: a record and a page of each, one table of all; what is finished is not done again.
+    """Analyse many models: a record and a page of each, one table of all; what is finished is not done again.
 
     Args:
         models: Files, folders, patterns, ``package.module:Name``, manifests (``.toml``).
@@ -202,7 +202,7 @@ def _measurements(request: AskedModel, devices: Sequence[str]) -> Iterator[Job]:
 
 
 def _by_option(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by long option; whether models are run the kind of a job says."""
+    """Return values by long option; whether models are run the kind of a job says."""
     result = {}
     for one in taken_by("fleet"):
         value = keywords.get(one.keyword)

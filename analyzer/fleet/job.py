@@ -179,7 +179,7 @@ def _request(entry: Entry, options: Mapping[str, Any], machine: Machine) -> Aske
 
 
 def _check(entry: Entry, question: FleetQuestion, keywords: Mapping[str, Any]) -> None:
-    """Says what cannot be right of options, and which device nobody knows, before a model is read."""
+    """Report what cannot be right of options, and which device nobody knows, before a model is read."""
     from analyzer.pipeline.options import make_options
     from analyzer.pipeline.target_devices import find_targets
 
@@ -196,7 +196,7 @@ def _check(entry: Entry, question: FleetQuestion, keywords: Mapping[str, Any]) -
 
 
 def _plain(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Keywords as MessagePack has them."""
+    """Return keywords as MessagePack has them."""
     return {
         name: str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
         for name, value in keywords.items()

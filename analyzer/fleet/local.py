@@ -154,7 +154,7 @@ class LocalPool:
         self._slots: list[WorkSlot] = []
 
     def run(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Outcome]]:
-        """Works on models and yields each as it is finished.
+        """Work on models and yield each as it is finished.
 
         What ran out of memory beside others is tried once more alone; what measures runs alone.
         """

@@ -296,7 +296,7 @@ def _may_be_model(path: str) -> bool:
 
 
 def _in_folder(folder: Path) -> Iterator[str]:
-    """Models of a folder and of those in it: graphs, saved programs, Python files that define one."""
+    """Yield models of a folder and of those in it: graphs, saved programs, Python files that define one."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:

@@ -75,7 +75,7 @@ def carried(folder: str, *, notes: str) -> Carried:
 
 
 def require_inside(jobs: Iterable[Job], folder: str) -> None:
-    """Says which models, or files that options name, lie outside of what is carried.
+    """Report which models, or files that options name, lie outside of what is carried.
 
     Raises:
         UsageError: Some do.
@@ -273,7 +273,7 @@ def program_facts() -> Mapping[str, str]:
 
 
 def require_same_program(ours: Mapping[str, str], theirs: Mapping[str, str], node: str) -> None:
-    """Says what a node has another version of.
+    """Report what a node has another version of.
 
     Raises:
         OtherNodeError: There is something.
@@ -336,7 +336,7 @@ class Errand:
 
 
 def work_on_node(errand: Errand, order: Order) -> bytes:
-    """Works on a model in a process of its own; returns the outcome as bytes.
+    """Work on a model in a process of its own; return the outcome as bytes.
 
     Raises:
         OtherNodeError: This machine's answer would be another one.

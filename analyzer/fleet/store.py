@@ -57,7 +57,7 @@ class Store:
         self._force = force
 
     def check(self, tasks: list[str]) -> None:
-        """Says what cannot be written before any work is done.
+        """Report what cannot be written before any work is done.
 
         Raises:
             OutputError: A file there is not ours, or the folder cannot be written.
@@ -165,7 +165,7 @@ def key_of(job: Job) -> str:
 
 
 def _files_named(keywords: Mapping[str, Any]) -> list[str | None]:
-    """Digests of files that options name: prices, arrivals, devices of one's own."""
+    """Return digests of files that options name: prices, arrivals, devices of one's own."""
     from analyzer.loading.dependencies import file_digest
 
     texts = [str(keywords.get(name) or "") for name in ("prices", "arrivals", "cpu")]

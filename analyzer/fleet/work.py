@@ -57,7 +57,7 @@ def cheapest_of(cells: tuple[RankedWay, ...]) -> int | None:
 
 
 def limit_of(model: FleetModel, option: str) -> float | None:
-    """Seconds that an option of a row's question limits (``slo``, ``ttft``, ``tpot``); None for none."""
+    """Return seconds that an option of a row's question limits (``slo``, ``ttft``, ``tpot``); None for none."""
     words = model.options.get(option, ())
     return latency_limit(words[0], where=f"--{option}") if words else None
 
@@ -130,7 +130,7 @@ _OUT_OF_MEMORY = (
 
 
 def work(job: Job) -> Outcome:
-    """Answers a job; whatever goes wrong inside is the answer's failure."""
+    """Answer a job; whatever goes wrong inside is the answer's failure."""
     start = time.perf_counter()
     os.chdir(job.folder)
     recorded: list[Dependencies] = []

@@ -173,7 +173,7 @@ def fleet_targets(folder: Path) -> tuple[Target, ...]:
 
 
 def check_fleet_files(folder: Path, *, force: bool = False) -> None:
-    """Says what cannot be written before any work is done.
+    """Report what cannot be written before any work is done.
 
     Raises:
         OutputError: A file there is not ours, or the folder cannot be written.

@@ -70,7 +70,7 @@ def setting_of(model: GeneratingModel, question: GenerationOptions, device: Devi
 
 
 def _lengths(model: GeneratingModel, question: GenerationOptions) -> tuple[int, int]:
-    """Tokens in and out: what was asked, else the usual, as far as the model was made for so many."""
+    """Return tokens in and out: what was asked, else the usual, as far as the model was made for so many."""
     output = question.output or min(DEFAULT_OUTPUT, max(1, model.longest // 2))
     return question.prompt or max(1, min(model.usual_prompt, model.longest - output)), output
 

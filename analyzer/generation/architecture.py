@@ -461,7 +461,7 @@ def products(layer: Layer, architecture: Architecture) -> Iterator[tuple[str, in
 
 
 def cached_elements(mixer: Mixer, tokens: int, width: int = 1) -> int:
-    """Elements that a layer keeps of a sequence of so many tokens, on all devices that share it.
+    """Return elements that a layer keeps of a sequence of so many tokens, on all devices that share it.
 
     Heads of keys and values that are fewer than devices are there on several, and every device has all latents.
     """

@@ -124,7 +124,7 @@ class ConfiguredModel:
         )
 
     def decoder_prompt(self, prompt: int) -> int:
-        """Tokens that the decoder is given: where an encoder reads the prompt, the one that begins."""
+        """Return tokens that the decoder is given: where an encoder reads the prompt, the one that begins."""
         encoder = self.architecture.encoder
         return 1 if encoder is not None and not encoder.positions else prompt
 
@@ -135,7 +135,7 @@ class ConfiguredModel:
         return _TASK_TOKENS if encoder is not None and encoder.positions else DEFAULT_PROMPT
 
     def source_of(self, prompt: int) -> int:
-        """Tokens or frames that an encoder reads beside a prompt of so many tokens; 0 without one."""
+        """Return tokens or frames that an encoder reads beside a prompt of so many tokens; 0 without one."""
         encoder = self.architecture.encoder
         return 0 if encoder is None else encoder.positions or prompt
 
@@ -146,7 +146,7 @@ class ConfiguredModel:
         return tuple(width for width in (1, 2, 4, 8) if all(mixer.heads % width == 0 for mixer in mixers))
 
     def check(self, width: int) -> None:
-        """Refuses a width that does not divide the query heads."""
+        """Refuse a width that does not divide the query heads."""
         check_width(self.architecture, width)
 
     def stored_in(self, weights: Weights | None, cache: Cache | None) -> tuple[Weights, Cache]:

@@ -48,7 +48,7 @@ def cache_bytes(architecture: Architecture, tokens: int, types: StepTypes, width
 
 
 def weight_bytes(step: StepGraph) -> int:
-    """Bytes of all weights of the device's share, layers that are alike counted each."""
+    """Return bytes of all weights of the device's share, layers that are alike counted each."""
     copies: dict[str, int] = {}
     for node, count in zip(step.graph.nodes, step.copies, strict=True):
         for tensor in node.present_inputs:
@@ -115,7 +115,7 @@ def known_by_size(architecture: Architecture) -> float:
 
 
 def activation_bytes(graph: Graph) -> int:
-    """Activations that a session holds at most, without its state, past and present."""
+    """Return activations that a session holds at most, without its state, past and present."""
     carried = {*graph.carried, *graph.carried.values()}
 
     def others(tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:

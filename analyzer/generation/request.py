@@ -133,7 +133,7 @@ class Request:
         return (self.prefill(width), *(self.decode(context, width) for context, _ in self.contexts()))
 
     def contexts(self) -> tuple[tuple[int, float], ...]:
-        """Contexts of decode steps, and the weight of each in their mean (Simpson's rule).
+        """Return contexts of decode steps, and the weight of each in their mean (Simpson's rule).
 
         Times grow linearly along the context, but for windows and caches that fill up.
         """

@@ -52,7 +52,7 @@ def cache_folder() -> Path:
 
 @lru_cache(maxsize=1)
 def package_versions() -> tuple[tuple[str, str], ...]:
-    """Versions of what takes part in an export, read without importing anything heavy."""
+    """Return versions of what takes part in an export, read without importing anything heavy."""
     versions = []
     for name in _PACKAGES:
         try:

@@ -120,7 +120,7 @@ def folder_digest(path: str) -> str | None:
 
 @lru_cache(maxsize=1)
 def library_folders() -> tuple[str, ...]:
-    """Folders of the standard library, of installed packages and of this package: no user's code."""
+    """Return folders of the standard library, of installed packages and of this package: no user's code."""
     paths = {
         path
         for key, path in sysconfig.get_paths().items()
@@ -259,7 +259,7 @@ def recording(home: str = "") -> Iterator[list[Dependencies]]:
 
 
 def count_as_read(dependencies: Dependencies) -> None:
-    """Has open blocks note what something kept was made from, which is now used without reading it again."""
+    """Have open blocks note what something kept was made from, which is now used without reading it again."""
     for reading in _RECORDER.open:
         reading.files |= set(dependencies.files)
         reading.folders |= set(dependencies.folders)

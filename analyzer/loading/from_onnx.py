@@ -130,7 +130,7 @@ def from_proto(
 def _images_of_usual_size(
     proto: onnx.ModelProto, symbol: str, bindings: Mapping[str, int]
 ) -> tuple[InputSpec, ...]:
-    """Images with an open side that nobody sized, at the size that Python models get too.
+    """Return images with an open side that nobody sized, at the size that Python models get too.
 
     One pixel would be taken else, and no kernel has the time there that it has on an image.
     """
@@ -231,7 +231,7 @@ _EXAMPLE_SIZE = 128
 
 
 def require_one_size(symbol: str, batch: int | None, bindings: Mapping[str, int]) -> None:
-    """Refuses a batch that ``--input`` contradicts.
+    """Refuse a batch that ``--input`` contradicts.
 
     Raises:
         InputError: The batch's dimension is given another size.
@@ -410,7 +410,7 @@ def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str,
 
 
 def given_sizes(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, int]:
-    """Sizes of symbolic dimensions that ``--input`` gives.
+    """Return sizes of symbolic dimensions that ``--input`` gives.
 
     Raises:
         InputError: The model has no such input, or declares another shape of it or a type that cannot hold the

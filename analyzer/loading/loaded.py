@@ -232,7 +232,7 @@ def cached_export(
 
 
 def check_opset(opset: int) -> None:
-    """Refuses an opset that the installed onnx does not know.
+    """Refuse an opset that the installed onnx does not know.
 
     Raises:
         UsageError: The opset is too old or too new.

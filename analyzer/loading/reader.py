@@ -104,7 +104,7 @@ def open_sizes(
     subject: str,
     limits: Limits,
 ) -> tuple[bool, dict[str, int], dict[str, int]]:
-    """Sizes for the dimensions that nothing binds, as ``onnx_graph.build.open_sizes`` gives them.
+    """Return sizes for the dimensions that nothing binds, as ``onnx_graph.build.open_sizes`` gives them.
 
     Raises:
         AnalyzerError: As ``graph_message``.
@@ -121,7 +121,7 @@ def open_sizes(
 
 
 def _plain_sizes(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes as a message has them: those that are but usual are of a class of their own."""
+    """Return sizes as a message has them: those that are but usual are of a class of their own."""
     for name, size in sizes.items():
         if size >= 2**63:
             raise GraphError(

@@ -27,7 +27,7 @@ _cached: OrderedDict[int, onnx.ModelProto] = OrderedDict()
 
 @contextmanager
 def reading_process() -> Iterator[None]:
-    """Begins the reading process by a fork where that is safe, with what it needs imported before; ends it."""
+    """Begin the reading process by a fork where that is safe, with what it needs imported before; ends it."""
     # Imported here, both processes share the modules' memory, and neither waits for them twice.
     import ml_dtypes  # noqa: F401
     import numpy as np  # noqa: F401
@@ -150,7 +150,7 @@ def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder
 
 @contextmanager
 def _writing(folder: bytes) -> Iterator[Path]:
-    """Tells what cannot be written from what cannot be read: both are an OSError."""
+    """Tell what cannot be written from what cannot be read: both are an OSError."""
     place = Path(os.fsdecode(folder))
     try:
         yield place

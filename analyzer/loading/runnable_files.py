@@ -120,7 +120,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def stored_tensors(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor that a model stores: initializers, attributes, those of bodies and functions."""
+    """Yield every tensor that a model stores: initializers, attributes, those of bodies and functions."""
     yield from _of_graph(proto.graph)
     for function in proto.functions:
         for node in function.node:

@@ -142,7 +142,7 @@ def _is_named_state(words: tuple[str, ...]) -> bool:
 
 
 def _by_name(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Names that are the same but for the word that says past or present."""
+    """Yield names that are the same but for the word that says past or present."""
     presents: dict[tuple[str, ...], list[Tensor]] = {}
     for tensor in outputs:
         words = _words(tensor.name)

@@ -48,7 +48,7 @@ PythonKernel = Callable[..., Any]
 
 @contextmanager
 def _looking_up() -> Iterator[None]:
-    """Tells a name that is missing as one error; only look-ups stand inside, never calls of a user's code.
+    """Tell a name that is missing as one error; only look-ups stand inside, never calls of a user's code.
 
     Raises:
         LibraryError: The name is not there.
@@ -120,7 +120,7 @@ def register_container(
     unflatten: Callable[[Iterable[Any], Any], object],
     names: Callable[[Any], Sequence[str]],
 ) -> None:
-    """Has PyTorch look into the objects of a class from now on (torch/utils/_pytree.py).
+    """Have PyTorch look into the objects of a class from now on (torch/utils/_pytree.py).
 
     Args:
         kind: The class.
@@ -309,7 +309,7 @@ def number_of_results(target: OpOverload) -> int:
 
 
 def attention_products() -> Callable[..., tuple[Tensor, Tensor]]:
-    """Attention as products, with its weights (aten/src/ATen/native/transformers/attention.cpp)."""
+    """Return attention as products, with its weights (aten/src/ATen/native/transformers/attention.cpp)."""
     return operator("_scaled_dot_product_attention_math")
 
 

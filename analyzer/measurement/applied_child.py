@@ -131,7 +131,7 @@ def _level_one(task: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _without_weights(optimized: Path) -> Iterator[None]:
-    """Has ONNX Runtime save a graph alone: its weights, gigabytes perhaps, go nowhere."""
+    """Have ONNX Runtime save a graph alone: its weights, gigabytes perhaps, go nowhere."""
     weights = optimized.with_name(optimized.name + WEIGHTS_APART)
     with suppress(OSError):  # a system without the device, or without links
         weights.symlink_to(os.devnull)
@@ -182,7 +182,7 @@ def _later_tokens(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _overflow(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Tensors that reach beyond what their type holds, on several inputs."""
+    """Return tensors that reach beyond what their type holds, on several inputs."""
     import onnx
 
     given = tensor_files.load_tensors(Path(task["feeds"]))

@@ -87,7 +87,7 @@ def measure_ceilings(
 
 
 def _part(progress: Progress | None, begin: float, width: float) -> Progress:
-    """Tells a part of the way."""
+    """Tell a part of the way."""
     if progress is None:
         return lambda _stage, _done: None
     return lambda stage, done: progress(stage, begin + width * (done or 0.0))
@@ -210,7 +210,7 @@ class Pace:
         self._given, self._done = 0.0, 0
 
     def next(self) -> float:
-        """Seconds for the next one."""
+        """Return seconds for the next one."""
         # A session must be made for each part, which may take longer than its runs.
         spent = self._clock() - self._begin
         preparation = max(0.0, spent - self._given) / max(1, self._done)

@@ -113,7 +113,7 @@ def _best(score: Callable[[float], float], middle: float, width: float, step: fl
 
 
 def edges(windows: Sequence[Execution]) -> tuple[list[float], list[float]]:
-    """Begins and ends of windows, in order."""
+    """Return begins and ends of windows, in order."""
     ordered = sorted(windows, key=lambda node: node.start_us)
     return [float(node.start_us) for node in ordered], [node.end_us + TICK_US for node in ordered]
 

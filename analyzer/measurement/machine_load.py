@@ -30,7 +30,7 @@ class Load:
     available_cores: int
 
     def contention(self, threads: int) -> float:
-        """Cores that were wanted and not there, as a share of the threads; 0 on a quiet machine."""
+        """Return cores that were wanted and not there, as a share of the threads; 0 on a quiet machine."""
         if self.others_cores < NOTICEABLE_CORES:
             return 0.0
         # Others may be moved aside as long as cores are free: only what does not fit disturbs.
@@ -113,7 +113,7 @@ def _quota() -> int | None:
 
 
 def default_threads() -> int:
-    """Threads that ONNX Runtime takes unless told otherwise: one per physical core that it may use."""
+    """Return threads that ONNX Runtime takes unless told otherwise: one per physical core that it may use."""
     import psutil
 
     # Hyper-threads share the arithmetic units that a product fills.

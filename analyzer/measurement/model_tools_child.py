@@ -47,7 +47,7 @@ def _rewrite(task: Mapping[str, Any], _folder: Path, reporter: Reporter) -> None
 
 
 def _float16(task: Mapping[str, Any], model: Path, folder: Path) -> Mapping[str, Any]:
-    """Weights and arithmetic in float16; inputs and outputs keep their types.
+    """Return weights and arithmetic in float16; inputs and outputs keep their types.
 
     The tool works on a graph without weights; each is then read, rounded and written by itself, so that memory
     holds one at a time.

@@ -179,7 +179,7 @@ class SingleThread(CoreDistance):
 
 
 def close_turns(ratios: Sequence[float]) -> frozenset[int]:
-    """Numbers of the ratios that were taken while the cores were close; all where none was."""
+    """Return numbers of the ratios that were taken while the cores were close; all where none was."""
     close = frozenset(number for number, ratio in enumerate(ratios) if ratio <= APART_RATIO)
     return close or frozenset(range(len(ratios)))
 
@@ -313,7 +313,7 @@ def _is_known(taken: Sequence[TurnResult], distance: CoreDistance) -> bool:
 
 
 def quieter_half(turns: Sequence[Sequence[float]], among: Collection[int] | None = None) -> frozenset[int]:
-    """Numbers of the turns whose medians are the lower half (of an odd number the middle one is in it).
+    """Return numbers of the turns whose medians are the lower half (of an odd number the middle one is in it).
 
     What disturbs a machine makes runs slower, never faster, and lasts longer than a run. Only turns ``among``
     those count, None counts all.

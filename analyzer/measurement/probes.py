@@ -111,7 +111,7 @@ def feeds_of(probe: Probe) -> dict[str, Array]:
 
 
 def floats(*shape: int, dtype: str = "float32") -> Array:
-    """Values between 0.5 and 1.5, the same each time."""
+    """Return values between 0.5 and 1.5, the same each time."""
     import ml_dtypes  # noqa: F401 - makes NumPy know bfloat16 by name
     import numpy as np
 

@@ -69,7 +69,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Value], *, types: Mapping[str
 
 
 def load_tensors(path: Path) -> dict[str, Value]:
-    """Tensors by name, as written by ``save_tensors`` or by ``numpy.savez``.
+    """Return tensors by name, as written by ``save_tensors`` or by ``numpy.savez``.
 
     Raises:
         InputError: The file is missing or damaged.

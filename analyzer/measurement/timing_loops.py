@@ -119,7 +119,7 @@ class Budget:
 
 
 def time_call(call: TimedCall, clock: Clock = time.perf_counter) -> float:
-    """Seconds of one call."""
+    """Return seconds of one call."""
     start = clock()
     call()
     return clock() - start

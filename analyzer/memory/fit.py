@@ -94,7 +94,7 @@ def _last_use(graph: Graph) -> dict[str, int]:
 def _overwritten_bytes(
     node: Node, size: int, last: dict[str, int], owner: dict[str, str], sizes: dict[str, int]
 ) -> int:
-    """Bytes of an input that the output takes over; that input is then no longer counted."""
+    """Return bytes of an input that the output takes over; that input is then no longer counted."""
     if node.op_type not in IN_PLACE or len(node.outputs) != 1:
         return 0
     tensor = node.input(0)
@@ -145,7 +145,7 @@ def _sum(tensors: Iterable[Tensor]) -> int | None:
 
 
 def _saved_activations(graph: Graph, resident: set[str]) -> int | None:
-    """Tensors of the forward pass that the backward pass reads, views counted as what they show."""
+    """Return tensors of the forward pass that the backward pass reads, views counted as what they show."""
     owner: dict[str, Tensor] = {tensor.name: tensor for tensor in graph.inputs if tensor.name not in resident}
     saved: dict[str, Tensor] = {}
     for node in graph.nodes:
@@ -192,7 +192,7 @@ _ARENA_GROWTH = 2
 
 
 def room(device: Device | None) -> int | None:
-    """Bytes that a device leaves for weights and activations; None where its memory is not known."""
+    """Return bytes that a device leaves for weights and activations; None where its memory is not known."""
     if device is None or device.memory_bytes is None:
         return None
     # A CPU's memory counts whole: what the system and other processes hold of it is not known.

@@ -191,7 +191,7 @@ def _transposed_back(shape: Shape, order: Sequence[int]) -> Shape:
 
 
 def sizes_in(graph: Graph, values: Iterable[Value]) -> dict[str, int | None] | None:
-    """Bytes of a session's values, by name, in another graph with the same operators.
+    """Return bytes of a session's values, by name, in another graph with the same operators.
 
     Args:
         graph: The model at another batch.
@@ -405,7 +405,7 @@ class _Layout:
         )
 
     def with_copies_back_out(self) -> list[ExecutedStep]:
-        """All steps with the copies back out of blocks behind what they copy."""
+        """Return all steps with the copies back out of blocks behind what they copy."""
         read_as_plain = self.read_plain | (self.in_blocks & self.output_names)
         with_copies_back: list[ExecutedStep] = []
         for step in self.steps_so_far:

@@ -22,7 +22,7 @@ _DEFAULT_ACTIVATIONS: Mapping[str, Sequence[str]] = {
 
 
 def unsupported(node: Node) -> str:
-    """Says in one sentence why the CUDA provider does not take this node; empty where it does."""
+    """Report in one sentence why the CUDA provider does not take this node; empty where it does."""
     rule = _RULES.get(node.op_type) if node.domain == DEFAULT_DOMAIN else None
     return rule(node) if rule is not None else ""
 

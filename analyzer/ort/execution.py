@@ -172,7 +172,7 @@ BIASED = frozenset({"Gemm", "Conv", "ConvTranspose"})
 
 
 def launches(op_type: str, *, inputs: int = 0) -> int:
-    """Kernels that one execution launches; ``inputs`` counts the present ones.
+    """Return kernels that one execution launches; ``inputs`` counts the present ones.
 
     A ``Gemm`` with a bias first writes the bias into its result; a ``Conv`` with a bias adds it afterwards. A
     ``Dropout`` that is told whether it trains is taken for one that does.

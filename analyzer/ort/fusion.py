@@ -155,7 +155,7 @@ def _gains_bias(graph: Graph, group: Fused) -> bool:
 
 
 def _launched(node: Node, op_type: str, inputs: int) -> int:
-    """Kernels of a group; those of its definition where it has one."""
+    """Return kernels of a group; those of its definition where it has one."""
     parts = definition(node)
     if parts is None:
         return launches(op_type, inputs=inputs)

@@ -205,7 +205,7 @@ def _clusters(nodes: Sequence[onnx.NodeProto], labels: _Labels) -> list[list[int
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Tensors that an executed node reads, those of its subgraphs included."""
+    """Yield tensors that an executed node reads, those of its subgraphs included."""
     yield from (name for name in node.input if name)
     for attribute in node.attribute:
         if attribute.HasField("g"):

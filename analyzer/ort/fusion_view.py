@@ -63,7 +63,7 @@ class View:
                 self.readers.setdefault(self.simplified.name(tensor), []).append(index)
 
     def nodes(self, *op_types: str) -> Iterator[Node]:
-        """Operators of these types that are executed."""
+        """Yield operators of these types that are executed."""
         for node in self.graph.nodes:
             if node.op_type in op_types and node.index in self.group and not self.group[node.index].final:
                 yield node
@@ -73,7 +73,7 @@ class View:
         return tensor is not None and self.simplified.name(tensor) in self.constants
 
     def variable_inputs(self, node: Node) -> list[str]:
-        """Names of the tensors that the operator reads, constants apart."""
+        """Return names of the tensors that the operator reads, constants apart."""
         alias, constants = self.simplified.alias, self.constants
         names = [alias.get(tensor.name, tensor.name) for tensor in node.inputs if tensor is not None]
         return [name for name in names if name not in constants]
@@ -173,6 +173,6 @@ def is_half_on_cpu(view: View, node: Node) -> bool:
 
 
 def in_execution_order(groups: Mapping[int, Fused]) -> list[Fused]:
-    """Every executed node once, in the order of its last operator."""
+    """Return every executed node once, in the order of its last operator."""
     unique = {id(group): group for group in groups.values()}
     return sorted(unique.values(), key=lambda group: max(group.members))

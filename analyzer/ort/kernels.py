@@ -138,7 +138,7 @@ class Registry:
         )
 
     def kernels(self, provider: Provider, domain: str, op_type: str) -> tuple[Kernel, ...]:
-        """Every kernel of a provider for an operator, oldest first."""
+        """Return every kernel of a provider for an operator, oldest first."""
         key = (provider, domain, op_type)
         if key not in self._kernels:
             rows = self.data["kernels"][provider].get(domain, {}).get(op_type, ())
@@ -228,11 +228,11 @@ class Registry:
         )
 
     def host_inputs(self, node: Node) -> Sequence[int]:
-        """Positions of the inputs that the CUDA kernel reads from host memory."""
+        """Return positions of the inputs that the CUDA kernel reads from host memory."""
         return self._host(node, "in")
 
     def host_outputs(self, node: Node) -> Sequence[int]:
-        """Positions of the outputs that the CUDA kernel writes to host memory."""
+        """Return positions of the outputs that the CUDA kernel writes to host memory."""
         return self._host(node, "out")
 
     # ``KernelDefBuilder::InputMemoryType`` and ``OutputMemoryType``
@@ -345,7 +345,7 @@ OLDER = "ort_kernels_older.json"
 
 
 def releases() -> tuple[str, ...]:
-    """Every release whose registry is known, oldest first."""
+    """Return every release whose registry is known, oldest first."""
     older = [str(difference["version"]) for difference in _older()["releases"]]
     return (*reversed(older), REGISTRY_VERSION)
 
@@ -389,7 +389,7 @@ def _changed_domains(domains: Mapping[str, Any], changes: Mapping[str, Any]) -> 
 
 
 def _changed(operators: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Rows by operator; None among the changes is an operator that is not there."""
+    """Return rows by operator; None among the changes is an operator that is not there."""
     return {name: rows for name, rows in {**operators, **changes}.items() if rows is not None}
 
 

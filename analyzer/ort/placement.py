@@ -83,7 +83,7 @@ def place(
 
 
 def _bodies(graph: Graph, simplified: Simplified, annotated: Set[int]) -> Iterable[PlacedBody]:
-    """Every subgraph, placed as a graph of its own, with the constants of the graphs around it.
+    """Yield every subgraph, placed as a graph of its own, with the constants of the graphs around it.
 
     What else it reads from outside it is fed, as its own inputs.
     """
@@ -399,7 +399,7 @@ def _placement(opset: int, graph: Graph, release: Registry) -> ReleasePlacement:
 
 
 def _counted(graph: Graph, placement: Placement, removed: frozenset[int]) -> tuple[int, int]:
-    """Operators that run and have no CUDA kernel, and copies."""
+    """Return operators that run and have no CUDA kernel, and copies."""
     without = sum(
         not placed.supported and placed.why != "folded" and node.index not in removed
         for node, placed in zip(graph.nodes, placement.nodes, strict=True)

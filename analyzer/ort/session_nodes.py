@@ -67,7 +67,7 @@ class LevelOne:
         return defined | self._merged_later(cast)
 
     def _merged_later(self, cast: Set[str]) -> frozenset[int]:
-        """Products between casts that a bias is added to: level 2 still makes a Gemm of them.
+        """Return products between casts that a bias is added to: level 2 still makes a Gemm of them.
 
         Of attention level 1 leaves such a pair alone (``preserve_attention_pattern`` of matmul_add_fusion.cc).
         What no provider has taken by then is recorded under the name that level 2 gives it.
@@ -83,13 +83,13 @@ class LevelOne:
         return self._members(lambda node: node.name in products)
 
     def _members(self, applies: Callable[[onnx.NodeProto], bool]) -> frozenset[int]:
-        """Operators of the regions in which something applies to an executed node."""
+        """Return operators of the regions in which something applies to an executed node."""
         return frozenset(
             index for region in self.regions if any(map(applies, _executed(region))) for index in region.members
         )
 
     def defined(self, release: str = "") -> frozenset[int]:
-        """Operators in whose place ONNX Runtime puts their definition: no provider has a kernel."""
+        """Return operators in whose place ONNX Runtime puts their definition: no provider has a kernel."""
         simplified = simplify(self.graph, registry(release))
         left = expand(self.graph, simplified.release, without=simplified.folded | simplified.removed)
         if left.graph is self.graph:

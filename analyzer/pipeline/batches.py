@@ -116,7 +116,7 @@ def sweep_of(
     known: Mapping[int, tuple[DecisionInput, Plans]],
     plan: Callable[[DecisionInput], Plans],
 ) -> Sweep:
-    """Plans at every batch; measured batches keep what was measured.
+    """Return plans at every batch; measured batches keep what was measured.
 
     ``known`` are question and plans at batches where they are known already, ``plan`` makes the others.
     """

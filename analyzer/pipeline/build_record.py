@@ -92,7 +92,7 @@ def describe(
 
 
 def versions() -> dict[str, str]:
-    """Versions of what takes part, by package; absent ones are left out."""
+    """Return versions of what takes part, by package; absent ones are left out."""
     installed = {"analyzer": __version__, "python": platform.python_version()}
     return installed | {name: version for name in _PACKAGES if (version := installed_version(name)) is not None}
 
@@ -213,7 +213,7 @@ _OF_COST = ("flops", "macs", "bytes_read", "bytes_written", "intensity", "basis"
 
 
 def operators(decision_input: DecisionInput, decision: Decision) -> tuple[OperatorResult, ...]:
-    """Every operator with its cost, its times, its verdict and its place in the best plan."""
+    """Return every operator with its cost, its times, its verdict and its place in the best plan."""
     graph, table = decision_input.graph, decision_input.table
     no_gpu: tuple[None, ...] = (None,) * len(graph.nodes)
     columns = (
@@ -351,7 +351,7 @@ def size_notes(loaded: Loaded, graph: Graph) -> Iterator[str]:
 
 
 def body_results(graph: Graph, placement: Placement) -> tuple[BodyResult, ...]:
-    """Every subgraph of a graph, those inside of others after the one that holds them."""
+    """Return every subgraph of a graph, those inside of others after the one that holds them."""
     nested = (_with_inner(body, graph.nodes[body.operator], body.operator, "", 1) for body in placement.bodies)
     return tuple(result for results in nested for result in results)
 

@@ -44,7 +44,7 @@ def agreement_rows(
 def with_one_thread(
     rows: list[dict[str, Any]], expected: Sequence[Any], graph: Graph, folder: Path, threads: int
 ) -> list[dict[str, Any]]:
-    """Rows of the CPU that differ, with what one thread gives in place of several.
+    """Return rows of the CPU that differ, with what one thread gives in place of several.
 
     ``expected`` is by position; ``threads`` are those of the run that ``rows`` are of.
     """

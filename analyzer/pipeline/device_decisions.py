@@ -55,7 +55,7 @@ def decide_on(
     batch: int | None,
     measured: Mapping[int, Measured],
 ) -> DeviceDecisions:
-    """Decides for one model.
+    """Decide for one model.
 
     The first of ``gpus`` is the verdict's; what was ``measured`` on a GPU is of it.
     """

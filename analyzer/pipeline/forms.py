@@ -114,7 +114,7 @@ def left_on_cpu(prepared: PreparedGraph) -> str:
 
 
 def _floats(prepared: PreparedGraph, provider: str) -> Iterator[int]:
-    """Operators of the session on CUDA that read or write floats on the provider's side."""
+    """Yield operators of the session on CUDA that read or write floats on the provider's side."""
     for group in prepared.cuda_groups:
         for index in group.members if group.provider == provider else ():
             node = prepared.graph.nodes[index]

@@ -129,7 +129,7 @@ def memory_of(loaded: Loaded, graph: Graph) -> StepMemory | None:
 
 
 def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
-    """Weights and the buffers that ONNX Runtime plans, CUDA's own apart; None where a size is open."""
+    """Return weights and the buffers that ONNX Runtime plans, CUDA's own apart; None where a size is open."""
     step = memory_of(loaded, graph)
     if step is not None:
         return step.peak_bytes
@@ -138,7 +138,7 @@ def needed_bytes(loaded: Loaded, graph: Graph) -> int | None:
 
 
 def planned_bytes(graph: Graph, session: Session) -> int | None:
-    """Bytes of activations that ONNX Runtime plans for a session of that kind, before one is made."""
+    """Return bytes of activations that ONNX Runtime plans for a session of that kind, before one is made."""
     return SessionPlan.of(graph, predicted_groups(graph, session)).peak_bytes(session)
 
 

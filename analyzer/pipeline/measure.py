@@ -215,7 +215,7 @@ def in_one_text(error: AnalyzerError) -> str:
 
 
 def foresee_memory(graph: Graph) -> None:
-    """Refuses a run that would not fit, before any weight is made."""
+    """Refuse a run that would not fit, before any weight is made."""
     import psutil
 
     weights = graph.parameter_bytes * _WEIGHT_COPIES

@@ -119,7 +119,7 @@ class _Table:
         self._planned: dict[tuple[PreparedGraph, str, bool], tuple[DecisionInput, Plans]] = {}
 
     def rows(self) -> Iterator[PrecisionResult]:
-        """All rows, those of the CPU and of the GPU side by side."""
+        """Yield all rows, those of the CPU and of the GPU side by side."""
         result = [(precision, side, form) for precision in PRECISIONS for side, form in self._forms(precision)]
         as_it_is = {
             side: form

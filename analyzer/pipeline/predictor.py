@@ -438,7 +438,7 @@ def _at_any_length(
 
 
 def _bound_as(times: GroupEstimates, predicted: GroupEstimates) -> GroupEstimates:
-    """Measured times with what bounds each group, which cannot be timed."""
+    """Return measured times with what bounds each group, which cannot be timed."""
     return tuple(
         time and replace(time, bound=estimate.bound if estimate else None)
         for time, estimate in zip(times, predicted, strict=True)

@@ -251,7 +251,7 @@ class PreparedGraph:
         return known
 
     def wide(self, precision: str) -> WideOperators:
-        """Operators without a CUDA kernel in ``fp16`` or ``bf16``."""
+        """Return operators without a CUDA kernel in ``fp16`` or ``bf16``."""
         if precision not in self._known:
             self._known[precision] = WideOperators(self.graph, precision, self.placement.release)
         wide: WideOperators = self._known[precision]
@@ -275,7 +275,7 @@ class PreparedGraph:
 
 
 def prepare(graph: Graph, table: CostTable | None = None, *, release: str = "") -> PreparedGraph:
-    """Places and groups a graph, and counts it where its costs are not given.
+    """Place and group a graph; count it where its costs are not given.
 
     ``release`` of ONNX Runtime is the one that it is placed by; empty for the newest that is known.
     """

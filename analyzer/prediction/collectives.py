@@ -83,7 +83,7 @@ def collective_time(
 
 
 def interval_factors(peer: Peer, kind: Collective, size: int, *, measured: bool) -> tuple[float, float]:
-    """Factors of the interval's lower and upper end, of this class of predicted sizes (``SIZES_S``)."""
+    """Return factors of the interval's lower and upper end, of this class of predicted sizes (``SIZES_S``)."""
     if is_by_nvlink(peer):
         return _NVLINK_WIDTHS[size], _NVLINK_WIDTHS[size]
     if measured:
@@ -95,7 +95,7 @@ def interval_factors(peer: Peer, kind: Collective, size: int, *, measured: bool)
 
 
 def reached(constants: CollectiveConstants, gpus: int, bandwidth: float) -> float:
-    """Bytes per second that large sums reach over a link of this bandwidth in one direction."""
+    """Return bytes per second that large sums reach over a link of this bandwidth in one direction."""
     return float(constants.share * (2.0 / gpus) ** constants.shared * bandwidth)
 
 

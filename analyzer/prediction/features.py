@@ -103,7 +103,7 @@ def _of_definition(node: Node) -> tuple[Piece, ...]:
 
 
 def form_of(node: Node) -> Hashable:
-    """All that an operator's pieces follow from beside its cost: two of one form differ in names alone.
+    """Return all that an operator's pieces follow from beside its cost: two of one form differ in names alone.
 
     Not hashable where an attribute is none; a node with subgraphs has more to it.
     """
@@ -118,7 +118,7 @@ def form_of(node: Node) -> Hashable:
 
 
 def _forms(tensors: tuple[Tensor | None, ...]) -> tuple[Hashable, ...]:
-    """Sizes, types and small values of tensors, and which of them are one."""
+    """Return sizes, types and small values of tensors, and which of them are one."""
     return tuple(
         None
         if tensor is None
@@ -221,7 +221,7 @@ _SPREAD_OF_MIDDLES = 3.4
 
 
 def _copied_run(node: Node, sizes: tuple[int, ...]) -> int:
-    """Elements that are copied at once: all from the last axis on that is repeated, padded or chosen from."""
+    """Return elements copied at once: all from the last axis on that is repeated, padded or chosen from."""
     if node.op_type == "Compress":
         axis = node.attributes.get("axis")
         return 0 if axis is None else math.prod(sizes[int(axis) % len(sizes) + 1 :])
@@ -248,7 +248,7 @@ def _of_many(node: Node, base: Piece) -> Piece:
 
 
 def _moving(node: Node, base: Piece) -> list[Piece]:
-    """Operators that copy: elements, and runs of them that lie together."""
+    """Return operators that copy: elements, and runs of them that lie together."""
     if node.op_type in MANY:
         return [_of_many(node, base)]
     table, axis = _dims(node.input(0)), int(node.attributes.get("axis", 0))
@@ -764,7 +764,7 @@ _PROBED_ROW, _PROBED_KEPT = 1024, 8
 
 
 def _row_of_top(length: int, k: int) -> float:
-    """Elements that are compared, and what the heap of those kept takes, in comparisons of an element.
+    """Return elements that are compared, and what the heap of those kept takes, in comparisons of an element.
 
     Of random values kept * (1 + ln(length / kept)) enter the heap, each down its levels; a level takes as
     long as 16 comparisons (8 and 0.5 ns; 40 shapes of 64 to 100,000 elements, 1 to 4,000 kept, within 2x).

@@ -225,7 +225,7 @@ class IntegerShapes:
         return seconds / np.maximum(filters * products, 1.0)
 
     def _position_s(self, name: str) -> float | None:
-        """Seconds for all filters at one position of a probe."""
+        """Return seconds for all filters at one position of a probe."""
         products, filters, _ = PROBED_CONVOLUTIONS[name]
         rate = self._rate_of(name)
         return 2.0 * products * filters / rate if rate else None

@@ -150,7 +150,7 @@ def channels_last_copies(
 
 
 def _written(graph: Graph, group: Group) -> list[Tensor]:
-    """Images of bytes that leave a group."""
+    """Return images of bytes that leave a group."""
     members = set(group.members)
     return [
         tensor

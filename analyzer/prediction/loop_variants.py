@@ -372,7 +372,7 @@ SAMPLED_RUNS = "TransposeRuns"
 
 
 def sampled_run(node: Node, sizes: tuple[int, ...]) -> int:
-    """Elements of such a run: all behind the last axis that is moved."""
+    """Return elements of such a run: all behind the last axis that is moved."""
     run = 1
     for place, axis in reversed(list(enumerate(node.attributes.get("perm", ())))):
         if place != axis:

@@ -48,7 +48,7 @@ def parameter_updates(graph: Graph) -> Mapping[int, ParameterUpdate]:
 
 
 def update_totals(graph: Graph) -> tuple[float, float]:
-    """Kernels of all optimizer steps, and the bytes in fp32 that they move."""
+    """Return kernels of all optimizer steps, and the bytes in fp32 that they move."""
     updates = parameter_updates(graph).values()
     moved = sum((piece.read + piece.written) * piece.repeats for one in updates for piece in one.pieces)
     return sum(one.kernels for one in updates), moved

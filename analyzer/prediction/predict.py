@@ -220,7 +220,7 @@ _CONVOLUTIONS = among((Kind.CONV, Kind.DEPTHWISE))
 
 
 def host_times(work: Workload, gpu_device: Device, host: Device | None) -> Floats:
-    """Seconds that the host needs for each group's nodes."""
+    """Return seconds that the host needs for each group's nodes."""
     each = launch_of(gpu_device, host)
     piece = np.where(chosen_by_library(work), each.product_s, each.node_s)
     piece = np.where(_CONVOLUTIONS[work.kind], each.convolution_s, piece)

@@ -222,7 +222,7 @@ def _on_cuda(group: Group) -> bool:
 
 
 def _launches(graph: Graph, groups: Sequence[Group], updates: Mapping[int, ParameterUpdate]) -> list[float]:
-    """Kernels of each group; what a CUDA session runs on the CPU launches none."""
+    """Return kernels of each group; what a CUDA session runs on the CPU launches none."""
 
     def of(group: Group) -> float:
         if group.session == "cuda" and group.provider == "cpu":
@@ -236,7 +236,7 @@ def _launches(graph: Graph, groups: Sequence[Group], updates: Mapping[int, Param
 
 
 def _in_bodies(node: Node) -> float:
-    """Kernels that an operator launches in its bodies: those of each operator in each pass."""
+    """Return kernels that an operator launches in its bodies: those of each operator in each pass."""
     if not runs_bodies(node):
         return 0.0
     try:
@@ -429,7 +429,7 @@ def _merged(pieces: list[Piece], group: Group) -> list[Piece]:
 
 
 def _inner(graph: Graph, group: Group, outputs: frozenset[str]) -> frozenset[str]:
-    """Names of the tensors that live and die inside the group; ``outputs`` are the model's."""
+    """Return names of the tensors that live and die inside the group; ``outputs`` are the model's."""
     members = frozenset(group.members)
     return frozenset(
         [

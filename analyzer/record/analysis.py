@@ -494,7 +494,7 @@ class Analysis:
         return render_format(self, format)
 
     def pictures(self, format: str = "svg", charts: Sequence[str] = ()) -> dict[str, bytes]:  # noqa: A002
-        """Charts of the page as pictures, the content of a file for each by the chart's name.
+        """Return charts of the page as pictures, the content of a file for each by the chart's name.
 
         Args:
             format: ``svg`` or ``png``.

@@ -228,7 +228,7 @@ def named_by_ending(output: str, known: Iterable[Format]) -> str:
 
 
 def find_charts(names: Iterable[str], known: Sequence[str] = CHARTS) -> tuple[str, ...]:
-    """Names of charts, each once.
+    """Return names of charts, each once.
 
     Args:
         names: What the user gave.

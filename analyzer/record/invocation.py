@@ -40,7 +40,7 @@ class Invocation:
 def written(
     command: Command, given: Mapping[str, Any], show_path: Callable[[str], str] = str
 ) -> dict[str, tuple[str, ...]]:
-    """Options as they are written, in the order of the table; what is None or empty was not given.
+    """Return options as they are written, in the order of the table; what is None or empty was not given.
 
     Args:
         command: Only its options are taken.

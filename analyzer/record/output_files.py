@@ -110,7 +110,7 @@ def _in_folder(form: Format, path: Path, charts: Sequence[str]) -> Iterator[Targ
 
 
 def contents(subject: Any, reports: Sequence[Target]) -> dict[Target, bytes]:
-    """Every report rendered, before any is written; optional pictures of charts that are not there left out.
+    """Return every report rendered, before any is written; optional pictures of charts not there left out.
 
     Args:
         subject: What the formats write down.
@@ -133,7 +133,7 @@ def contents(subject: Any, reports: Sequence[Target]) -> dict[Target, bytes]:
 
 
 def _require_no_file(output: str, formats: Sequence[Format]) -> None:
-    """Refuses to make a folder called ``report.pdf``, which nobody meant."""
+    """Refuse to make a folder called ``report.pdf``, which nobody meant."""
     suffix = os.path.splitext(output)[1].lower()
     if suffix in _OF_FILES and not os.path.isdir(output):
         names = [known.name for known in formats]
@@ -152,7 +152,7 @@ def _require_no_file(output: str, formats: Sequence[Format]) -> None:
 
 
 def check_writable(reports: Iterable[Target], *, force: bool = False) -> None:
-    """Fails early where a report could not be written, before anything is measured.
+    """Fail early where a report could not be written, before anything is measured.
 
     Args:
         reports: What is to be written.

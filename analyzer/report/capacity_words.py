@@ -306,7 +306,7 @@ def _why_none(plan: CapacityResult) -> tuple[str, ...]:
 
 
 def figures(plan: CapacityResult) -> tuple[AnswerFigure, ...]:
-    """All figures of the answer, the most wanted first; only who comes nearest where there is none."""
+    """Return all figures of the answer, the most wanted first; only who comes nearest where there is none."""
     option = plan.best_option
     return (*(_figures(plan, option) if option else ()), *(_side(plan, kind) for kind in ("gpu", "cpu")))
 

@@ -80,7 +80,7 @@ def marked(figure: str, origin: str) -> str:
 
 
 def per_second(value: float | None) -> str:
-    """Inferences per second: ``4.12 k/s``, ``0.046 /s``; prefixes for many alone."""
+    """Return inferences per second: ``4.12 k/s``, ``0.046 /s``; prefixes for many alone."""
     # "46.0 m/s" of an LLM's slow step reads as metres: milli is written out as a decimal.
     if value is None or not 0 < value < 1:
         return rate(value, "")

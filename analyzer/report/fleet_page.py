@@ -414,7 +414,7 @@ def _page_models(fleet: Fleet) -> dict[str, Any]:
 
 
 def _cells(models: Sequence[FleetModel], slugs: Sequence[str]) -> dict[str, Any]:
-    """All cells in a row, model after model."""
+    """Return all cells in a row, model after model."""
     places = {slug: at for at, slug in enumerate(slugs)}
     cells = [cell for model in models for cell in model.cells]
     return {

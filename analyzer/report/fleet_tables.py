@@ -41,7 +41,7 @@ PER_SHORT: Mapping[str, str] = {"run": "/M inferences", "generate": "/M tokens",
 
 
 def device_names(fleet: Fleet) -> dict[str, str]:
-    """Names of all devices by slug, those of the columns first."""
+    """Return names of all devices by slug, those of the columns first."""
     names = {device.slug: short(device.name) for device in fleet.devices}
     for model in fleet.models:
         for cell in model.cells:
@@ -99,7 +99,7 @@ def amount(cell: RankedWay) -> float | None:
 
 
 def money(model: FleetModel, cell: RankedWay) -> str:
-    """Dollars with what they are for: ``$0.420 /M inferences``; a dash where no price is known."""
+    """Return dollars with what they are for: ``$0.420 /M inferences``; a dash where no price is known."""
     value = amount(cell)
     return UNKNOWN if value is None else f"{dollars(value)} {PER_SHORT[unit(model, cell)]}"
 

@@ -113,14 +113,14 @@ def batches(result: GenerationResult) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Tokens a second without a unit: ``99.9``, ``12,300``."""
+    """Return tokens a second without a unit: ``99.9``, ``12,300``."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}" if value >= _WHOLE else digits(value)
 
 
 def figures(result: GenerationResult) -> tuple[AnswerFigure, ...]:
-    """All figures of the answer, the most wanted first."""
+    """Return all figures of the answer, the most wanted first."""
     every = (
         *_times(result),
         _money(result),

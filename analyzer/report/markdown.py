@@ -32,7 +32,7 @@ _MARKDOWN = str.maketrans(
 
 
 def escape(text: str) -> str:
-    """Text that Markdown and HTML take for nothing but text, on one line."""
+    """Return text that Markdown and HTML take for nothing but text, on one line."""
     return " ".join(printable(text).split()).translate(_MARKDOWN)
 
 

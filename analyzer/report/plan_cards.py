@@ -73,7 +73,7 @@ def priced_on(analysis: Analysis) -> str:
 
 
 def _doubtful_hosts(analysis: Analysis) -> Iterator[str]:
-    """Machines with a GPU of which the processor is not known: it launches the GPU's kernels."""
+    """Yield machines with a GPU of which the processor is not known: it launches the GPU's kernels."""
     result = dict.fromkeys(
         (plan.instance, plan.host)
         for plan in analysis.plans

@@ -119,7 +119,7 @@ def _draws(seed: int, lane: int, power: int) -> _Draws:
 def streams(
     queue: Queue, rate: float, lanes: int, requests: int, left_out: int, seed: int
 ) -> tuple[Stream, ...]:
-    """Lanes in each of which so many requests count, behind those that are left out.
+    """Return lanes in each of which so many requests count, behind those that are left out.
 
     ``rate`` is in requests a unit of time, that of the queue's times, below its capacity. Lanes of equal seed
     and number see the same traffic at every rate, faster or slower.
@@ -193,7 +193,7 @@ class Poisson:
     def streams(
         self, queue: Queue, rate_per_s: float, lanes: int, requests: int, left_out: int, seed: int
     ) -> tuple[Stream, ...]:
-        """Lanes of a queue that has been open for long."""
+        """Return lanes of a queue that has been open for long."""
         return streams(queue, rate_per_s * queue.unit_s, lanes, requests, left_out, seed)
 
 
@@ -323,7 +323,7 @@ def read_trace(path: Path, *, where: str = "--arrivals") -> Floats:
 
 
 def _rows(file: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Rows with something in them, each with its line; a header that comes first is left out."""
+    """Yield rows with something in them, each with its line; a header that comes first is left out."""
     is_first = True
     for number, row in enumerate(csv.reader(file), 1):
         if not any(cell.strip() for cell in row):

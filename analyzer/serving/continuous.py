@@ -53,7 +53,7 @@ class GenerationServer:
             )
 
     def prefill_s(self, tokens: Floats) -> Floats:
-        """Seconds until the first token, for prompts of so many tokens."""
+        """Return seconds until the first token, for prompts of so many tokens."""
         known, seconds = (np.array(column, dtype=np.float64) for column in zip(*self.prefill, strict=True))
         if len(known) == 1:
             return np.asarray(tokens * (seconds[0] / known[0]))
@@ -64,7 +64,7 @@ class GenerationServer:
         return np.asarray(np.maximum(line, 0.1 * seconds.min()))
 
     def decode_table(self) -> Floats:
-        """Seconds of a step and seconds a cached token, by batch, ``[2, max_batch + 1]``."""
+        """Return seconds of a step and seconds a cached token, by batch, ``[2, max_batch + 1]``."""
         batches, fixed, each = zip(*self.decode, strict=True)
         at = np.arange(self.max_batch + 1)
         return np.stack([np.interp(at, batches, fixed), np.interp(at, batches, each)])

@@ -121,7 +121,7 @@ def highest_rates(
 def loads_at(
     queues: Sequence[Queue], shares: Sequence[Sequence[float]], arrivals: Arrivals, effort: Effort
 ) -> list[list[Served]]:
-    """Every queue at its own shares of its capacity."""
+    """Return every queue at its own shares of its capacity."""
     scenarios = [
         _scenario(queue, share, arrivals, effort)
         for queue, of_queue in zip(queues, shares, strict=True)

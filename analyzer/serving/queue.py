@@ -132,13 +132,13 @@ class ServiceCurve:
         return int(self.points[-1][0])
 
     def times(self, largest: int | None = None) -> Floats:
-        """Seconds by batch, ``[largest + 1]``; the first, of no request at all, is 0."""
+        """Return seconds by batch, ``[largest + 1]``; the first, of no request at all, is 0."""
         batches, times_s = zip(*self.points, strict=True)
         at = np.arange(1, (largest or self.largest_batch) + 1)
         return np.concatenate(([0.0], np.interp(at, batches, times_s)))
 
     def time_s(self, batch: float) -> float:
-        """Seconds of one batch."""
+        """Return seconds of one batch."""
         batches, times_s = zip(*self.points, strict=True)
         return float(np.interp(batch, batches, times_s))
 
@@ -272,7 +272,7 @@ class SingleRequests:
         return high
 
     def load(self) -> QueueLoad:
-        """All of it as a plain value; no request was looked at."""
+        """Return all of it as a plain value; no request was looked at."""
         return QueueLoad(
             rate_per_s=self.rate_per_s,
             mean_s=self.mean_s,
@@ -283,7 +283,7 @@ class SingleRequests:
 
 
 def single_requests(rate_per_s: float, service_s: float, servers: int = 1) -> SingleRequests:
-    """Solves M/D/c by its numbers of requests a service time apart (Crommelin, 1932).
+    """Solve M/D/c by its numbers of requests a service time apart (Crommelin, 1932).
 
     Raises:
         UsageError: Requests come as fast as the servers can take them, or faster.

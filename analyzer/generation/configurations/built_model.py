@@ -409,7 +409,7 @@ class _BuiltModelReader:
         return replace(layer, vectors=max(0, left), names=tuple(sorted(parts.roles.items())))
 
     def _mlp_of(self, parts: _LayerParts) -> tuple[Mlp | Experts | None, list[Product]]:
-        """Experts, with what every token goes to besides where that is a part of its own; what is left."""
+        """Return experts, with what every token goes to besides where a part of its own; what is left."""
         experts = parts.mixtures[0] if parts.mixtures else None
         largest = max(parts.mlps, key=lambda one: one[0].inner, default=None)
         if experts is not None and experts.shared is not None:

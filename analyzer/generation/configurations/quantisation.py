@@ -115,7 +115,7 @@ def names_of(
 # A file may have a rule for each of some thousand modules.
 @lru_cache(maxsize=2**14)
 def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
-    """Names, whole or parts of paths; and regular expressions, which begin where a name begins."""
+    """Return names, whole or parts of paths; and regular expressions, which begin where a name begins."""
     plain, regular = set(), []
     for pattern in patterns:
         section = pattern.removeprefix("re:")
@@ -144,7 +144,7 @@ _LARGEST_BLOCK, _MOST_BITS = 2**20, 8
 
 
 def _block_of(value: object, default: int) -> int:
-    """Elements of one scale; 0, a whole row, for -1 and null."""
+    """Return elements of one scale; 0, a whole row, for -1 and null."""
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int) or value == 0 or value > _LARGEST_BLOCK:
@@ -174,7 +174,7 @@ def _packed(section: Config, *, group: int, zero: int | None = None) -> Storage:
 
 
 def _of_arguments(weights: Config, packing: str = "") -> Storage | None:
-    """Storage by compressed-tensors' ``QuantizationArgs``, which ModelOpt's groups are like."""
+    """Return storage by compressed-tensors' ``QuantizationArgs``, which ModelOpt's groups are like."""
     if not weights:
         return None
     bits = _between(weights.get("num_bits"), "num_bits")
@@ -203,7 +203,7 @@ def _of_arguments(weights: Config, packing: str = "") -> Storage | None:
 
 
 def _sides(value: object) -> tuple[int, int]:
-    """Rows and columns of a block, ``[128, 128]`` or ``"128x128"``."""
+    """Return rows and columns of a block, ``[128, 128]`` or ``"128x128"``."""
     section = value.split("x") if isinstance(value, str) else value
     if isinstance(section, Sequence) and len(section) == 2:
         sides = [int(side) for side in section if isinstance(side, int) or str(side).isdigit()]
@@ -250,7 +250,7 @@ def _but(section: Config, *keys: str) -> tuple[StorageRule, ...]:
 
 
 def _named(section: Config, key: str, read: Callable[[Config], Storage | None]) -> tuple[StorageRule, ...]:
-    """Rules of a table by pattern, the last of which counts in files that list several."""
+    """Return rules of a table by pattern, the last of which counts in files that list several."""
     table = section.get(key)
     if table is None:
         return ()

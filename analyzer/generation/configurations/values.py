@@ -89,7 +89,7 @@ class Values:
         return tuple(value)
 
     def numbers(self, key: str) -> frozenset[int]:
-        """Numbers of layers; none where there are none, or null."""
+        """Return numbers of layers; none where there are none, or null."""
         value = self.given.get(key)
         if value is None:
             return frozenset()

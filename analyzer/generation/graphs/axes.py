@@ -162,7 +162,7 @@ _RETURN = "Let example_inputs(batch, tokens, past) give the cache, and the model
 
 
 def without_partner(pasts: Iterable[str], presents: Mapping[str, str], *, name: str) -> None:
-    """Refuses a cache that no step hands on."""
+    """Refuse a cache that no step hands on."""
     missing = [past for past in pasts if past not in presents]
     if missing:
         others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -133,7 +133,7 @@ class GraphModel:
         return all(cache.axis is None for cache in self.axes.caches)
 
     def decoder_prompt(self, prompt: int) -> int:
-        """All tokens."""
+        """Return all tokens."""
         return prompt
 
     def source_of(self, prompt: int) -> int:
@@ -142,7 +142,7 @@ class GraphModel:
         return 0
 
     def check(self, width: int) -> None:
-        """Refuses more than one device."""
+        """Refuse more than one device."""
         if width != 1:
             raise UsageError(
                 f"--gpus {width}: {self.name} is a graph, which one device runs.",
@@ -299,7 +299,7 @@ def _given(value: onnx.ValueInfoProto) -> GivenInput:
 
 
 def _rows(graph: Graph) -> int | None:
-    """Rows of tables of positions and rotations, which limit the tokens of a sequence."""
+    """Return rows of tables of positions and rotations, which limit the tokens of a sequence."""
     rows = []
     for node in graph.nodes:
         table = None
@@ -338,7 +338,7 @@ def _is_place(graph: Graph, index: Tensor | None) -> bool:
 
 
 def _weights_of(node: Node) -> list[tuple[Weights, int]]:
-    """Types and elements of a product's stored weights."""
+    """Return types and elements of a product's stored weights."""
     if node.op_type in ("MatMulNBits", "GatherBlockQuantized"):
         bits = int(node.attributes.get("bits", _NARROWEST))
         stored = [tensor for tensor in node.present_inputs if tensor.initializer]

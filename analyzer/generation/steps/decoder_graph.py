@@ -79,7 +79,7 @@ def step_graph(
 
 
 def check_width(architecture: Architecture, width: int) -> None:
-    """Refuses to split heads."""
+    """Refuse to split heads."""
     for mixer in (mixer for layer in architecture.layers for mixer in mixers_of(layer)):
         heads = mixer.heads
         if heads % width:

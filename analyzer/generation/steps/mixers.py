@@ -17,7 +17,7 @@ _SOFTCAP = 50.0  # Gemma 2's; its value changes no count
 
 
 def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention of new tokens on all before them, projections and cache included.
+    """Return attention of new tokens on all before them, projections and cache included.
 
     ``bias`` is added to the scores of all pairs (T5's relative positions).
     """
@@ -71,7 +71,7 @@ def attended(writer: StepWriter, attention: Attention, path: str, state: Tensor,
 
 
 def key_heads(attention: Attention, width: int) -> int:
-    """Heads of keys and values on each device: fewer than devices are there on several."""
+    """Return heads of keys and values on each device: fewer than devices are there on several."""
     return max(1, ceil(attention.key_heads / width))
 
 
@@ -122,7 +122,7 @@ def _normed(writer: StepWriter, attention: Attention, name: str, part: Tensor) -
 
 
 def seen(writer: StepWriter, attention: Attention, path: str, state: Tensor, bias: Tensor | None) -> Tensor:
-    """Attention of an encoder: every token on all of them, nothing is kept."""
+    """Return attention of an encoder: every token on all of them, nothing is kept."""
     batch, length, hidden = shape_of(state)
     heads, size = attention.heads // writer.sizes.width, attention.size
     width, kv_width = heads * size, key_heads(attention, writer.sizes.width) * size
@@ -143,7 +143,7 @@ def seen(writer: StepWriter, attention: Attention, path: str, state: Tensor, bia
 def crossed(
     writer: StepWriter, attention: Attention, path: str, state: Tensor, source: Tensor | None
 ) -> Tensor:
-    """Attention on an encoder's states.
+    """Return attention on an encoder's states.
 
     Their keys and values are made where the source is read, and stay in a cache that nothing is added to.
     """
@@ -299,7 +299,7 @@ def _scanned(
 
 
 def latent_attended(writer: StepWriter, attention: LatentAttention, path: str, state: Tensor) -> Tensor:
-    """Attention of new tokens on all before them, projections and cache included."""
+    """Return attention of new tokens on all before them, projections and cache included."""
     heads = attention.heads // writer.sizes.width
     rank, latent_width = attention.query_rank, attention.latent
     source = state
@@ -348,7 +348,7 @@ def _expanded(
     latent: Tensor,
     key: Tensor,
 ) -> Tensor:
-    """Keys and values of every head from the latents of the new tokens, which are all that there are."""
+    """Return keys and values of every head from the latents of the new tokens, which are all that there are."""
     keys, values = heads * attention.plain, heads * attention.value_size
     made = writer.linear(f"{path}.kv_b_proj", latent, keys + values)
     # Of each head's columns the first are its key's; the rotated part of a key is one for all heads.
@@ -400,7 +400,7 @@ def _per_head(writer: StepWriter, state: Tensor, name: str, outer: int) -> Tenso
 
 
 def _indexed(writer: StepWriter, indexer: Indexer, path: str, state: Tensor, source: Tensor) -> None:
-    """Chooses the keys that a query looks at: scores of small heads on all of them."""
+    """Choose the keys that a query looks at: scores of small heads on all of them."""
     sizes = writer.sizes
     batch, tokens = sizes.batch, sizes.tokens
     query = writer.linear(f"{path}.wq_b", source, indexer.heads * indexer.size)

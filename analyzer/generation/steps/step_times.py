@@ -122,7 +122,7 @@ class StepTimes:
         return replace(time, high=max(time.high, time.value * slower))
 
     def parts(self, index: int) -> dict[str, float]:
-        """Seconds of a step by class of module, of the sums between devices, and of all that is neither."""
+        """Return seconds of a step by class of module, of the sums between devices, and of all neither."""
         first = sum(len(step.parts) for step in self.steps[:index])
         result: dict[str, float] = {}
         groups_s = self.times.groups.value[first:].tolist()
@@ -159,7 +159,7 @@ def step_times(
     host: Device | None = None,
     threads: int | None = None,
 ) -> StepTimes:
-    """All steps on one device, or on several alike of one machine.
+    """Return all steps on one device, or on several alike of one machine.
 
     ``exchange`` is None where one device alone runs the model, ``host``, the CPU that launches, for one of the
     usual speed.

@@ -327,12 +327,12 @@ class StepWriter:
         return self._inputs[name]
 
     def tables(self, rotated: int) -> list[Tensor]:
-        """Cosines and sines of all positions."""
+        """Return cosines and sines of all positions."""
         length = max(self.model.longest, self.sizes.context)
         return [self.weight(f"{table}_{rotated}", (length, rotated // 2)) for table in TABLES]
 
     def places(self) -> Tensor:
-        """Positions of the new tokens."""
+        """Return positions of the new tokens."""
         return self.given("position_ids", (self.sizes.batch, self.sizes.tokens), "int64")
 
     def state(self, path: str, name: str, shape: tuple[int, ...], dtype: DType) -> tuple[Tensor, Tensor]:
@@ -342,7 +342,7 @@ class StepWriter:
         return past, self.keep(past, present)
 
     def keep(self, past: Tensor, present: Tensor) -> Tensor:
-        """Hands a tensor on to the next step."""
+        """Hand a tensor on to the next step."""
         if present is not past:
             self._outputs.append(present)
         self._carried[past.name] = present.name

@@ -70,7 +70,7 @@ class _Demands(NamedTuple):
 
 
 def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
-    """Refuses a graph with a node that cannot be; its bodies as well.
+    """Refuse a graph with a node that cannot be; its bodies as well.
 
     Args:
         graph: Model-local functions have been put in their callers' places.
@@ -199,7 +199,7 @@ _NEWEST_CLASSICAL = 5  # VERSION_TABLE of onnx/helper.py, the same since ONNX 1.
 
 
 def check_texts(model: onnx.ModelProto, subject: str) -> None:
-    """Refuses a model with a name that is no text: protobuf hands such ones out as bytes.
+    """Refuse a model with a name that is no text: protobuf hands such ones out as bytes.
 
     Raises:
         ModelError: Says of which kind it is.
@@ -385,7 +385,7 @@ class _Body(NamedTuple):
 
 
 def check_budget(model: onnx.ModelProto, limits: Limits, subject: str) -> None:
-    """Refuses a model that would grow beyond the limits.
+    """Refuse a model that would grow beyond the limits.
 
     Raises:
         ModelError: It would; names the limit.

@@ -333,7 +333,7 @@ def _raise_written_twice(graph: onnx.GraphProto, stored: set[str]) -> None:
 
 
 def _sort(graph: onnx.GraphProto, known: set[str]) -> None:
-    """Orders nodes by what they read, otherwise as they are; raises on a cycle or a dangling input."""
+    """Order nodes by what they read, otherwise as they are; raise on a cycle or a dangling input."""
     from graphlib import CycleError, TopologicalSorter
     from heapq import heappop, heappush
 

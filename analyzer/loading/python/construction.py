@@ -29,7 +29,7 @@ def parameters_of(builder: Callable[..., object]) -> list[inspect.Parameter]:
 
 
 def required_by(builder: Callable[..., object]) -> list[str]:
-    """Names of the parameters that have no default."""
+    """Return names of the parameters that have no default."""
     return [item.name for item in parameters_of(builder) if item.default is item.empty]
 
 
@@ -183,7 +183,7 @@ def _fault(builder: Callable[..., object], arguments: Sequence[Argument]) -> tup
 def _how_to_give(
     reference: Reference, name: str, builder: Callable[..., object], missing: Sequence[str], module: ModuleType
 ) -> str:
-    """All arguments that are still missing, in one command."""
+    """Return all arguments that are still missing, in one command."""
     text = reference.text.partition("(")[0] if reference.arguments else reference.text
     target = text if reference.name is not None else f"{text}:{name}"
     given = []
@@ -206,7 +206,7 @@ def _how_to_give(
 
 
 def _options(arguments: Sequence[Argument], given: Sequence[str]) -> list[str] | None:
-    """Arguments as ``--arg`` takes them; None where one is given by its position."""
+    """Return arguments as ``--arg`` takes them; None where one is given by its position."""
     if any(item.name is None for item in arguments):
         return None
     return [part for item in (*map(str, arguments), *given) for part in ("--arg", item)]

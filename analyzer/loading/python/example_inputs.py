@@ -155,7 +155,7 @@ def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
 
 
 def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
-    """Refuses a batch on which no input depends: costs would be shared out over requests that are not there.
+    """Refuse a batch on which no input depends: costs would be shared out over requests that are not there.
 
     Raises:
         InputError: There is no B, nor has every input as many rows as the batch.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def register_containers(arguments: Tree, keywords: Tree) -> None:
-    """Has PyTorch look into every object among the inputs that holds tensors among its attributes.
+    """Have PyTorch look into every object among the inputs that holds tensors among its attributes.
 
     PyTorch knows the classes until the program ends.
     """

@@ -148,7 +148,7 @@ def unwrapped(model: Module | ExportedProgram) -> Module:
 
 
 def _models_in_variables(module: ModuleType) -> dict[str, Module]:
-    """Modules with parameters, each once, that are no part of another."""
+    """Return modules with parameters, each once, that are no part of another."""
     result: dict[str, Module] = {}
     for name, wrapped in _instances(module).items():
         value = unwrapped(wrapped)

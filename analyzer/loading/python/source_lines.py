@@ -38,7 +38,7 @@ _CONTAINER = os.path.join("torch", "nn", "modules", "container.py")
 
 @contextmanager
 def construction_lines() -> Iterator[None]:
-    """Remembers, for each ``nn.Module`` built inside the block, the user's line that built it."""
+    """Remember, for each ``nn.Module`` built inside the block, the user's line that built it."""
     import torch
 
     original = torch.nn.Module.__init__

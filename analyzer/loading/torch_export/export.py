@@ -195,7 +195,7 @@ def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Mod
 
 
 def _name_batch(model: ir.Model, inputs: ExampleInputs) -> bool:
-    """Names the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
+    """Name the batch's symbol on the graph's inputs; True where some batch axis came out fixed or derived."""
     axes = [
         (shape, axis, leaf.shape[axis])
         for position, leaf, shape in _tensors(model, inputs)
@@ -219,7 +219,7 @@ def _tensors(model: ir.Model, inputs: ExampleInputs) -> Iterator[tuple[int, Any,
 
 
 def _name_axes(model: ir.Model, inputs: ExampleInputs) -> bool:
-    """Names axes that follow several sizes; never fixed to one.
+    """Name axes that follow several sizes; never fixed to one.
 
     Raises:
         ExportError: The model's code fixes one of them.

@@ -257,7 +257,7 @@ def translations(program: ExportedProgram) -> dict[Any, PythonKernel]:
 
 
 def _grouped(rows: Symbol, matrices: Symbol, ends: ir.Value, *_rest: object, **_more: object) -> ir.Value:
-    """Rows up to each end, times that group's matrix, one after another."""
+    """Return rows up to each end, times that group's matrix, one after another."""
     from onnx import TensorProto
     from onnxscript import opset18
 

@@ -231,7 +231,7 @@ def eager_gradients(
 
 
 def _foresee_double(graph: Graph) -> None:
-    """Refuses a reference in float64 that would not fit: weights, gradients, what the backward pass reads."""
+    """Refuse a reference in float64 that would not fit: weights, gradients, what the backward pass reads."""
     import psutil
 
     read = {name for node in graph.nodes if node.phase == "backward" for name in names_read(node)}

@@ -339,7 +339,7 @@ def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:
 
 
 def _with_implementation(update: Update, group: Mapping[str, Any]) -> Update:
-    """Names another implementation than foreach, if CUDA runs one; as torch/optim/adam.py chooses it."""
+    """Name another implementation than foreach, if CUDA runs one; as torch/optim/adam.py chooses it."""
     fused, foreach = group.get("fused"), group.get("foreach")
     if update.op_type not in _KNOWN_OPS or foreach or (fused is None and foreach is None):
         return update

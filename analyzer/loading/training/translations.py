@@ -230,7 +230,7 @@ def _copy(target: Symbol, source: Symbol, _non_blocking: bool = False) -> Result
 
 
 def _view(x: Symbol, sizes: Sequence[int]) -> Result:
-    """Sizes of a traced step are known: one constant.
+    """Return the one constant that stands for the known sizes of a traced step.
 
     onnxscript/function_libs/torch_lib/ops/core.py concatenates one for each size, to be folded again.
     What is left to be worked out (-1) is so at some batches alone.

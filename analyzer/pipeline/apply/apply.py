@@ -233,7 +233,7 @@ def applied(
 
 
 def _foresee(loaded: Loaded, graph: Graph) -> None:
-    """Refuses a model that nothing could be run of, or whose weights would not fit, before any of them is made.
+    """Refuse a model that nothing could be run of, or whose weights would not fit, before any of them is made.
 
     Raises:
         InputError: An input of a type that ONNX Runtime takes no values of.

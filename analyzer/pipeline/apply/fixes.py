@@ -329,7 +329,7 @@ _CALIBRATION_SETS = 8
 
 
 def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
-    """Weights and arithmetic in float16 where there are kernels; inputs and outputs keep their types."""
+    """Return weights and arithmetic in float16 where there are kernels; inputs and outputs keep their types."""
     graph = stage.prepared.graph
     integers = integer_form(graph)
     if integers is not None:
@@ -362,7 +362,7 @@ def in_half(stage: Stage, bench: Bench) -> FixedStage | NotApplied:
 
 
 def _left_wide(graph: Graph, placement: Placement) -> Iterator[Mapping[str, str]]:
-    """Operators that would only be cast back: without a kernel in float16 on the GPU, or on the CPU."""
+    """Yield operators that would only be cast back: without a kernel in float16 on the GPU, or on the CPU."""
     wide = frozenset(without_half_kernel(graph, "float16"))
     for node, placed in zip(graph.nodes, placement.nodes, strict=True):
         floats = any(tensor.dtype.name == "float32" for tensor in (*node.present_inputs, *node.present_outputs))

@@ -108,7 +108,7 @@ def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False)
 
 
 def check_form(form: str) -> None:
-    """Refuses a precision that nothing converts a model to."""
+    """Refuse a precision that nothing converts a model to."""
     if form in _NO_CONVERTER:
         raise UsageError(
             f"--precision {form}: {_NO_CONVERTER[form]}.",
@@ -193,7 +193,7 @@ def _sessions(
 
 
 def _check_pins(question: DecisionInput, session: ToldSession) -> None:
-    """Refuses a pin that the session would not keep: shape arithmetic goes to the CPU whatever it is told."""
+    """Refuse a pin that the session would not keep: shape arithmetic goes to the CPU whatever it is told."""
     for index, pin in pins_by_operator(question.graph, question.pins).items():
         placed = session.placement.nodes[index]
         if placed.why != "folded" and placed.provider != ("cuda" if pin.device == "gpu" else "cpu"):

@@ -108,7 +108,7 @@ def _answered(
 
 
 def check_service(model: str, given: Mapping[str, Any]) -> None:
-    """Says what ``plan`` would refuse of its options alone, before a model is read.
+    """Report what ``plan`` would refuse of its options alone, before a model is read.
 
     Raises:
         UsageError: No limit, no rate, or a value that cannot be right.

@@ -37,22 +37,22 @@ class Tables:
         self.pace = pace(values)
 
     def points(self, family: str, threads: int) -> Points:
-        """Logarithms of (m, n, k) and of FLOP/s."""
+        """Return logarithms of (m, n, k) and of FLOP/s."""
         pattern = re.compile(rf"{re.escape(family)}\.t{threads}\.(?:b\d+\.)?m(\d+)\.n(\d+)\.k(\d+)$")
         return self._sorted((family, threads), pattern, None)
 
     def steps(self, op: str, threads: int) -> Points:
-        """Logarithms of (hidden, batch) and of FLOP/s of a step."""
+        """Return logarithms of (hidden, batch) and of FLOP/s of a step."""
         gates = {"LSTM": 4, "GRU": 3}.get(op, 1)
         pattern = re.compile(rf"rnn\.{op}\.t{threads}\.h(\d+)\.b(\d+)$")
         return self._sorted((op, threads), pattern, gates)
 
     def trees(self, threads: int) -> Points:
-        """Logarithms of steps and of seconds of a step."""
+        """Return logarithms of steps and of seconds of a step."""
         return self._sorted(("tree", threads), re.compile(rf"tree\.t{threads}\.(\d+)$"), None)
 
     def copies(self, threads: int) -> tuple[Floats, Floats]:
-        """Logarithms of bytes and of bytes per second, of what is read and written."""
+        """Return logarithms of bytes and of bytes per second, of what is read and written."""
         return self._falling("copy", threads) or (np.zeros(1), np.log(np.full(1, 1e10)))
 
     def reads(self, threads: int) -> tuple[Floats, Floats] | None:
@@ -172,14 +172,14 @@ def cpu_ceilings(device: Device, precision: str, threads: int | None = None) -> 
 
 
 def copy_rate(at: CpuCeilings, nbytes: Floats, threads: int | None = None) -> Floats:
-    """Bytes per second of a copy by the bytes it touches; by all threads where none are named."""
+    """Return bytes per second of a copy by the bytes it touches; by all threads where none are named."""
     sizes, rates = tables(at.values).copies(threads or (at.threads if at.modelled else at.table))
     logarithms: Floats = np.interp(np.log(np.maximum(nbytes, 1.0)), sizes, rates)
     return np.exp(logarithms) * (at.scale if threads is None else 1.0)
 
 
 def read_rate(at: CpuCeilings, nbytes: Floats) -> Floats | None:
-    """Bytes per second of weights that are only read, by the bytes of all; None where it was not measured."""
+    """Return bytes per second of weights only read, by the bytes of all; None where it was not measured."""
     measured = None if at.modelled else tables(at.values).reads(at.table)
     if measured is None:
         return None

@@ -52,7 +52,7 @@ _PAIR_S = 2.5e-7
 
 
 def vector_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
-    """Elements times the time of one, on as many threads as the operator uses."""
+    """Return elements times the time of one, on as many threads as the operator uses."""
     one = np.array([_element_s(op, at, 1) for op in work.ops])[work.op[chosen]]
     many = np.array([_element_s(op, at, at.table) for op in work.ops])[work.op[chosen]]
     # A vectorised loop takes as long as its bytes, one of an element after the other does not.
@@ -100,13 +100,13 @@ _SHORT_ROW = 32
 
 
 def _span_s(at: CpuCeilings, threads: int) -> float:
-    """Seconds of one more row in an operator that repeats an operand along it, its elements apart."""
+    """Return seconds of one more row in an operator that repeats an operand along it, its elements apart."""
     row, each = at.of("elementwise.AddShortRows.t{T}", threads), at.of("elementwise.AddBias.t{T}", threads)
     return _SPAN_S if row is None else max(0.0, row - _SHORT_ROW * (each or 0.0))
 
 
 def _row_times(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings, threads: int) -> Floats:
-    """Seconds that each piece takes for a row, or for a run that it copies, its elements apart."""
+    """Return seconds that each piece takes for a row, or for a run that it copies, its elements apart."""
     kinds, lengths = work.kind[chosen], work["row"][chosen]
     times = np.zeros(len(chosen))
     for kind, name in _ROWS_OF_KIND.items():
@@ -158,7 +158,7 @@ _FAMILIES = ("elementwise.{}.t{{T}}", "move.{}.t{{T}}", "reduce.{}.t{{T}}.inner"
 
 
 def _element_s(op: str, at: CpuCeilings, threads: int) -> float:
-    """Seconds an element of an operator, looked up once for each calibration."""
+    """Return seconds an element of an operator, looked up once for each calibration."""
     known = tables(at.values).elements
     if (op, threads) not in known:
         known[op, threads] = _lookup_element_s(op, at, threads)
@@ -206,7 +206,7 @@ _TREE_NODES, _TREE_GROWTH = (127.0, 1365.0), (0.15, 0.4)
 
 
 def tree_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
-    """Seconds of the ensembles that ``chosen`` names."""
+    """Return seconds of the ensembles that ``chosen`` names."""
     nodes, (probed, cached) = work["n"][chosen], _TREE_NODES
     doublings = np.log2(np.clip(nodes, probed, cached) / probed), np.log2(np.maximum(nodes / cached, 1.0))
     far = 1.0 + sum(growth * each for growth, each in zip(_TREE_GROWTH, doublings, strict=True))
@@ -233,7 +233,7 @@ def _step_of_tree(at: CpuCeilings, threads: int, steps: Floats) -> Floats | None
 
 # Steps of a recurrence on a CPU, one after the other.
 def recurrence_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
-    """Seconds of all steps of the pieces that ``chosen`` names."""
+    """Return seconds of all steps of the pieces that ``chosen`` names."""
     steps, rows, gates, hidden = (work[name][chosen] for name in ("steps", "m", "n", "k"))
     seconds = np.zeros(len(chosen))
     for index, op in enumerate(work.ops):
@@ -277,7 +277,7 @@ _TEMPORARIES = {"Where": 4.0}
 
 
 def piece_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
-    """Seconds of each piece, and whether computing (not memory) limits it."""
+    """Return seconds of each piece, and whether computing (not memory) limits it."""
     product = IS_PRODUCT[work.kind]
     computing, memory = _computing(work, at), _memory(work, at)
     # A product's traffic adds to its arithmetic: blocks are packed, computed and written in turn. Half of a 1x1
@@ -292,7 +292,7 @@ def piece_times(work: Workload, at: CpuCeilings) -> tuple[Floats, Bools]:
 
 
 def _computing(work: Workload, at: CpuCeilings) -> Floats:
-    """Seconds of arithmetic of each piece, on the threads that take part."""
+    """Return seconds of arithmetic of each piece, on the threads that take part."""
     computing = np.zeros(len(work.kind))
     for kinds, rule in _RULES:
         chosen = np.flatnonzero(kinds[work.kind])
@@ -320,7 +320,7 @@ def _shared_by_few(work: Workload, at: CpuCeilings) -> Bools:
 
 
 def _memory(work: Workload, at: CpuCeilings) -> Floats:
-    """Seconds that each piece's bytes take."""
+    """Return seconds that each piece's bytes take."""
     each = at.precision.element_bytes / FLOAT_BYTES
     held = np.array([_TEMPORARIES.get(op, 0.0) for op in work.ops])[work.op]
     moved = (work["read"] + work["written"]) * each + work["fixed"]
@@ -345,7 +345,7 @@ def _memory(work: Workload, at: CpuCeilings) -> Floats:
 
 
 def _cold(work: Workload, weights: Floats, at: CpuCeilings) -> Floats:
-    """Seconds that weights take longer than a probe's, which lie in the nearest cache that holds them.
+    """Return seconds that weights take longer than a probe's, which lie in the nearest cache that holds them.
 
     A model's push each other out.
     """

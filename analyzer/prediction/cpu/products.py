@@ -25,7 +25,7 @@ _AXES = np.array([2.0, 0.5, 0.5])
 
 
 def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
-    """Seconds of the arithmetic of the pieces that ``chosen`` names, and of packing what is computed."""
+    """Return seconds of the arithmetic of the pieces that ``chosen`` names, and of packing what is computed."""
     flops = work["flops"][chosen]
     n, k, batch = (work[name][chosen] for name in ("n", "k", "batch"))
     shapes, which = work.shapes
@@ -78,7 +78,7 @@ _PANEL = 16.0
 def integer_families(
     work: Workload, chosen: npt.NDArray[np.int64]
 ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
-    """Families of integer products that there are, and which of the pieces belong to each."""
+    """Yield families of integer products that there are, and which of the pieces belong to each."""
     for index, op in enumerate(work.ops):
         if op in FAMILIES:
             mine = work.op[chosen] == index
@@ -95,7 +95,7 @@ _PACKED_BYTES, _LARGE_BYTES = 8.0, 1.6e7
 
 
 def _pack_s(at: CpuCeilings) -> float:
-    """Seconds for an element of a second factor that is no constant: two cubes of the probes compared."""
+    """Return seconds for an element of a second factor no constant: two cubes of the probes compared."""
     whole, packing = (
         at.of(f"{family}.float32.t{{T}}.m1024.n1024.k1024") for family in ("gemm", "gemm_dynamic")
     )
@@ -156,7 +156,7 @@ _FEW, _GROUPED = 4, 8.0
 
 
 def convolution_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilings) -> Floats:
-    """Seconds of the arithmetic of the pieces that ``chosen`` names."""
+    """Return seconds of the arithmetic of the pieces that ``chosen`` names."""
     taps, stride, batch = (work[name][chosen] for name in ("taps", "stride", "batch"))
     channels = work["k"][chosen] / np.maximum(taps, 1.0)
     thin = work.kind[chosen] == Kind.DEPTHWISE
@@ -253,7 +253,7 @@ _BLOCK, _PROBE_SIDE, _RIM = 16.0, 56.0, 6.0
 
 
 def _blocks(channels: Floats) -> Floats:
-    """Channels rounded up to whole blocks, over the channels."""
+    """Return channels rounded up to whole blocks, over the channels."""
     return np.ceil(np.maximum(channels, 1.0) / _BLOCK) * _BLOCK / np.maximum(channels, 1.0)
 
 

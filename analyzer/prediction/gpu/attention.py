@@ -125,7 +125,7 @@ _TILE, _LEAST_TILE = 128.0, 64.0
 def attention_times(
     calls: Attentions, at: TensorCores, constants: AttentionConstants
 ) -> tuple[Floats, Bools, Floats]:
-    """Seconds of each call inside a CUDA graph, whether it computes, and the floor among them."""
+    """Return seconds of each call inside a CUDA graph, whether it computes, and the floor among them."""
     prefill, prefill_computes, prefill_floor = _prefill(calls, at, constants)
     decode, decode_computes, decode_floor = _decode(calls, at, constants)
     # Without older keys there is nothing to split: a prompt of one token runs as a prompt.
@@ -160,7 +160,7 @@ def _prefill(calls: Attentions, at: TensorCores, c: AttentionConstants) -> tuple
 
 
 def _tiled(calls: Attentions, at: TensorCores, c: AttentionConstants, pair: Floats, *, heads: Floats) -> Floats:
-    """Seconds of the products of a prefill whose tiles hold the queries of so many heads each."""
+    """Return seconds of the products of a prefill whose tiles hold the queries of so many heads each."""
     queries = calls.queries * heads
     # Tiles are padded; on the diagonal half of the padding is worked.
     rows = np.minimum(_TILE, np.ceil(queries / _LEAST_TILE) * _LEAST_TILE)
@@ -215,7 +215,7 @@ _DECODING = 0.7
 
 
 def _pair_s(size: Floats, at: TensorCores, c: AttentionConstants) -> Floats:
-    """Seconds of one multiprocessor for a pair: two products, then the exponential."""
+    """Return seconds of one multiprocessor for a pair: two products, then the exponential."""
     wide = c.crowded if at.tensor_memory else c.wide
     share = (c.streamed if at.streamed else c.staged) * np.where(size == 256, wide, 1.0)
     share = share * np.where(size == 192, c.odd, 1.0) * np.where(size > 256, c.widest, 1.0)
@@ -295,7 +295,7 @@ def hit_experts(mixtures: Mixtures, constants: ExpertConstants) -> Floats:
 def expert_times(
     mixtures: Mixtures, at: TensorCores, constants: ExpertConstants, tensor: TensorConstants
 ) -> Floats:
-    """Seconds of each mixture, routing included."""
+    """Return seconds of each mixture, routing included."""
     hit = hit_experts(mixtures, constants)
     rows = np.maximum(1.0, mixtures.tokens * mixtures.chosen)
     slower = replace(at, rate=at.rate * constants.share)

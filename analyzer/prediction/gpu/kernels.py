@@ -143,7 +143,7 @@ def widths(work: Workload, times: Floats, at: GpuCeilings, *, in_session: bool) 
 
 
 def by_size(factors: tuple[float, float, float], times: Floats) -> Floats:
-    """Factors of up to 20 us, up to 200 us and more."""
+    """Return factors of up to 20 us, up to 200 us and more."""
     return np.asarray(factors)[np.searchsorted(SIZES_S, times)]
 
 
@@ -174,7 +174,7 @@ _RUNNING_SUMS, _RUNNING_READS = frozenset({"CumSum", "CumSumFirstAxis"}), 8.0
 
 
 def _streamed(moved: Floats, rows: Rows, at: GpuCeilings) -> Floats:
-    """Seconds to pass so many bytes: what was just written comes from the cache if it fits."""
+    """Return seconds to pass so many bytes: what was just written comes from the cache if it fits."""
     share = overflow(rows.bytes, at.cache)
     return moved * (share / (at.bandwidth * at.stream) + (1.0 - share) / at.cache_bandwidth)
 
@@ -207,7 +207,7 @@ def _reduce(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> _RowTimes:
 
 
 def _issued(elements: Floats, each_clock: float, at: GpuCeilings) -> Floats:
-    """Seconds of so many elements, of which a multiprocessor takes a few each clock."""
+    """Return seconds of so many elements, of which a multiprocessor takes a few each clock."""
     return elements / (each_clock * at.units * at.clock_hz)
 
 

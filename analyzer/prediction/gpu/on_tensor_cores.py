@@ -71,7 +71,7 @@ class Rows:
 
 
 def products(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Bools, Floats]:
-    """Products, packed weights among them, and what ONNX Runtime's slower way with these takes."""
+    """Return products, packed weights among them, and what ONNX Runtime's slower way with these takes."""
     stored = rows.weights * rows.scale + rows.fixed_weights
     passing = np.maximum(0.0, rows.bytes - stored)
     columns = np.stack(
@@ -142,7 +142,7 @@ _COUNTED = 0.9
 
 
 def experts(rows: Rows, at: GpuCeilings, constants: GpuConstants) -> tuple[Floats, Bools]:
-    """Mixtures of experts, packed weights among them."""
+    """Return mixtures of experts, packed weights among them."""
     stored = rows.weights * rows.scale + rows.fixed_weights
     weights = rows.batch * rows.taps * rows.k * rows.n
     mixtures = Mixtures(

@@ -101,7 +101,7 @@ _STEP_BYTES = 64.0
 
 
 def product_times(products: Products, at: TensorCores, constants: TensorConstants) -> tuple[Floats, Bools]:
-    """Seconds of each product in its kernel, and whether it computes rather than reads."""
+    """Return seconds of each product in its kernel, and whether it computes rather than reads."""
     p = constants.sharpness
     looping = _looping(products, at, constants)
     # A few rows by packed weights go to matrix-vector kernels on ordinary cores.

@@ -198,7 +198,7 @@ def _between_neighbours(
     new_paths: Sequence[str],
     partners: dict[int, int],
 ) -> list[tuple[int, int]]:
-    """Pairs of one type at one place of a module's order."""
+    """Return pairs of one type at one place of a module's order."""
     known = set(partners.values())
     sides: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, (analysis, paths) in enumerate(((base, base_paths), (new, new_paths))):
