@@ -60,7 +60,7 @@ def analyze(
         model: What the command line takes, or an ``nn.Module`` (with ``inputs``), an ``onnx.ModelProto``, an
             ``onnx_ir.Model``.
         inputs: For a module: a tensor, a tuple of them, or a dict.
-        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        progress: Called with each stage and, where known, its share (0 to 1).
         check: Whether to decide as ``analyze check`` does: no figure of this machine, a fixed CPU.
         **options: The long options with underscores (``batch=64, gpu="a100"``); ``--no-run`` is ``run=False``,
             ``--no-cache`` is ``cache=False``, ``--no-state`` is ``state=False``. ``slo`` is a text with its
@@ -99,7 +99,7 @@ def _analyze(
         here, elsewhere = corrections_of(options, targets.cpu, prepared, at_own_batch)
         predictor = Predictor(options, targets.cpu, here, elsewhere=elsewhere)
         batches = batch_models(loaded, prepared, options, progress, steps, measured)
-        decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured)
+        decisions = decide_on(predictor, prepared, batches, targets.gpus, loaded.batch, measured, progress)
     missing = missing_note(loaded, options, batches.prepared_graphs, why_not)
     model_info = build_record.model_info(
         replace(loaded, notes=(*loaded.notes, *missing)),
@@ -145,7 +145,7 @@ def analyze_generation(
             Hugging Face or with ``example_inputs(batch, tokens, past)``.
         inputs: For a module without a configuration: a function of ``batch``, ``tokens`` and ``past`` that
             gives the inputs of a step of ``tokens`` new tokens behind ``past`` cached ones.
-        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        progress: Called with each stage and, where known, its share (0 to 1).
         **options: The long options of ``analyze generate`` with underscores (``prompt=1024, gpu="a100"``);
             ``--no-run`` is ``run=False``, ``--no-cache`` is ``cache=False``. ``ttft`` and ``tpot`` are texts
             with their unit (``"50ms"``) or numbers, which are seconds.
@@ -174,7 +174,7 @@ def plan_capacity(
     Args:
         model: What ``analyze()`` takes, or an analysis: of ``analyze()``, ``load_report()`` or a record's path.
         inputs: As for ``analyze()``.
-        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        progress: Called with each stage and, where known, its share (0 to 1).
         **options: The long options of ``analyze capacity`` with underscores (``rate=500, p99="50ms"``);
             ``--no-run`` is ``run=False``. A limit is a text with its unit, or a number, which is seconds.
 
@@ -206,7 +206,7 @@ def apply_plan(
         inputs: As for ``analyze()``.
         output: The folder; one that holds something needs ``force``.
         force: Whether files of that folder may be replaced.
-        progress: Told what is happening and, where known, how much of it is done (0 to 1).
+        progress: Called with each stage and, where known, its share (0 to 1).
         **options: The long options of ``analyze apply`` with underscores (``plan="hybrid", gpu="l4"``);
             ``--no-run`` is ``run=False``.
 
@@ -223,11 +223,12 @@ def apply_plan(
 
 
 @takes_options("render")
-def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
+def analyze_record(analysis: Analysis, *, progress: Progress | None = None, **options: Any) -> Analysis:
     """Return the model of a saved record decided anew; nothing is measured and no model is read.
 
     Args:
         analysis: From ``load_report``.
+        progress: Called with each stage and, where known, its share (0 to 1).
         **options: ``gpu``, ``cpu``, ``precision``, ``objective``, ``slo``, ``pin``, ``prices``, ``pricing``,
             ``region`` and ``utilisation``, as the command line takes them; what is left out stays as the record
             has it.
@@ -239,7 +240,7 @@ def analyze_record(analysis: Analysis, **options: Any) -> Analysis:
     # Here: `analyze()` itself decides nothing anew, and every command but `render` starts without it.
     from analyzer.pipeline.replay import decide_again
 
-    decided = decide_again(analysis, options)
+    decided = decide_again(analysis, options, progress or (lambda _stage, _share: None))
     return replace(decided, findings=find_findings(decided))
 
 

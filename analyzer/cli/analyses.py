@@ -123,8 +123,10 @@ def render(ctx: click.Context, /, **_: Any) -> None:
     # Without a new question as it was decided: a record of another version shows that version's own answer.
     if given:
         from analyzer.api import analyze_record
+        from analyzer.cli.options import progress
 
-        analysis = analyze_record(analysis, **given)
+        with progress(quiet=params["quiet"]) as on_progress:
+            analysis = analyze_record(analysis, progress=on_progress, **given)
     written = publish(analysis, targets, force=params["force"])
     if not params["quiet"]:
         for path in written:

@@ -23,6 +23,7 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
+from analyzer.progress import Progress
 from analyzer.record.analysis import TOOL, Alternative, Analysis, Devices, ModelInfo
 from analyzer.record.outcome import Answer, CostRow, Guess, PrecisionResult, RankedWay
 
@@ -54,6 +55,7 @@ def decide_on(
     gpus: Sequence[Device],
     batch: int | None,
     measured: Mapping[int, Measured],
+    progress: Progress = lambda _stage, _share: None,
 ) -> DeviceDecisions:
     """Decide for one model.
 
@@ -64,6 +66,7 @@ def decide_on(
     on_cpu = {where: at_batch.cpu_alone for where, at_batch in measured.items()}
     looked_at = []
     for number, gpu in enumerate(gpus or (None,)):
+        progress("deciding", number / len(gpus or (None,)))
         # Of what was measured, the CPU's part holds next to other GPUs as well.
         looked_at.append(_looked_at(predictor, prepared, model, gpu, batch, on_cpu if number else measured))
     # The CPU and those that can be rented, at each batch. Floats of other widths are a matter of the GPU: on a

@@ -37,6 +37,7 @@ from analyzer.pipeline.replay_record import (
 from analyzer.pipeline.target_devices import named_gpus, offers_of
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import limited
+from analyzer.progress import Progress
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.text import printable
@@ -49,7 +50,9 @@ _CONTRADICTION_HINT = (
 _LONGEST = 200  # characters of an error in a message
 
 
-def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
+def decide_again(
+    analysis: Analysis, given: Mapping[str, Any], progress: Progress = lambda _stage, _share: None
+) -> Analysis:
     """Decide a record's model with other options: the first GPU becomes the verdict's, the rest alternatives.
 
     ``given`` are keywords of ``analyze_record()``; what is left out or None stays as the record has it.
@@ -69,7 +72,7 @@ def decide_again(analysis: Analysis, given: Mapping[str, Any]) -> Analysis:
         )
     requested = _requested(analysis, given)
     with _contradictions():
-        decided = _decided(analysis, given, *requested)
+        decided = _decided(analysis, given, *requested, progress)
         # What is written can be read: figures of a foreign record may be sound alone and yet sum up to none.
         from_json(to_json(decided), name=_DECIDED)
     return decided
@@ -150,13 +153,18 @@ def _basis(
 
 
 def _decided(
-    analysis: Analysis, given: Mapping[str, Any], options: Options, cpu: Device, gpus: tuple[Device, ...]
+    analysis: Analysis,
+    given: Mapping[str, Any],
+    options: Options,
+    cpu: Device,
+    gpus: tuple[Device, ...],
+    progress: Progress,
 ) -> Analysis:
     recorded, batch = prepared_of(analysis), analysis.model.batch
     basis = _basis(analysis, recorded, options, cpu, gpus)
     predictor, prepared, models, measured = basis.predictor, basis.prepared, basis.models, basis.measured
     converted = prepared is not recorded
-    decisions = decide_on(predictor, prepared, models, gpus, batch, measured)
+    decisions = decide_on(predictor, prepared, models, gpus, batch, measured, progress)
     replay = (
         write_replay_data(predictor, prepared, models, batch, measured)
         if converted

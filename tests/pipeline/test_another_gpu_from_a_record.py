@@ -465,3 +465,9 @@ def test_an_unknown_gpu_is_refused(saved: Analysis) -> None:
 def test_an_option_that_needs_the_model_is_refused(saved: Analysis) -> None:
     with pytest.raises(TypeError, match="batch"):
         analyze_record(saved, batch=3)
+
+
+def test_the_share_of_devices_decided_so_far_is_reported(saved: Analysis) -> None:
+    stages: list[tuple[str, float | None]] = []
+    analyze_record(saved, gpu="l4,t4,h100", progress=lambda stage, share: stages.append((stage, share)))
+    assert stages == [("deciding", 0), ("deciding", 1 / 3), ("deciding", 2 / 3)]

@@ -73,7 +73,7 @@ def plan(model: Any, inputs: Any, given: Mapping[str, Any], analyse: Analyse, pr
             )
         changed.pop("run", None)
         analysis = replace(record, capacity=None)  # another plan takes its place
-        analysis = decide_again(analysis, changed) if changed else analysis
+        analysis = decide_again(analysis, changed, progress) if changed else analysis
         basis = basis_of(analysis, {})
         gpus, cpus = _names(whole.get("gpu")), cpus or ((whole["cpu"],) if whole.get("cpu") else ())
     else:
