@@ -326,4 +326,4 @@ def test_the_command_says_what_disturbed_it(tmp_path: Path, monkeypatch: pytest.
     disturbed = {"busy": 1.5, "cores": 2.0, **values(lambda *_: None)}
     monkeypatch.setattr(cpu_ceilings, "measure_all", lambda *_, **__: disturbed)
     said = CliRunner().invoke(command, []).stdout
-    assert "other processes ran beside it (1.5 of 2 cores): calibrate again on a quiet machine." in said
+    assert "other processes ran (1.5 of 2 cores): calibrate again on a quiet machine." in said
