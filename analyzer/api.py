@@ -33,7 +33,7 @@ from analyzer.pipeline.replay_record import write_replay_data
 from analyzer.pipeline.target_devices import find_targets
 from analyzer.pipeline.training_summary import training_result
 from analyzer.process import SELDOM
-from analyzer.progress import Progress
+from analyzer.progress import Progress, silent
 from analyzer.reading import READING
 from analyzer.record.analysis import Analysis
 
@@ -71,9 +71,7 @@ def analyze(
         TypeError: No such option.
     """
     with _rare_garbage_collection(), executions_cached():
-        return _analyze(model, inputs, {**options, "check": check}, progress or (lambda _stage, _share: None))[
-            0
-        ]
+        return _analyze(model, inputs, {**options, "check": check}, progress or silent)[0]
 
 
 def _analyze(
@@ -158,7 +156,7 @@ def analyze_generation(
     from analyzer.pipeline.generation import generation_with_basis
 
     with _rare_garbage_collection(), executions_cached():
-        return generation_with_basis(model, inputs, options, progress or (lambda _stage, _share: None))[0]
+        return generation_with_basis(model, inputs, options, progress or silent)[0]
 
 
 @takes_options("capacity")
@@ -186,7 +184,7 @@ def plan_capacity(
     from analyzer.pipeline.capacity.plan import plan
 
     with _rare_garbage_collection(), executions_cached():
-        return plan(model, inputs, options, _analyze, progress or (lambda _stage, _share: None))
+        return plan(model, inputs, options, _analyze, progress or silent)
 
 
 @takes_options("apply")
@@ -218,7 +216,7 @@ def apply_plan(
     from analyzer.pipeline.apply.apply import apply_plan as apply_it
 
     with _rare_garbage_collection(), executions_cached():
-        say = progress or (lambda _stage, _share: None)
+        say = progress or silent
         return apply_it(model, inputs, options, output, _analyze, say, force=force)
 
 
@@ -240,7 +238,7 @@ def analyze_record(analysis: Analysis, *, progress: Progress | None = None, **op
     # Here: `analyze()` itself decides nothing anew, and every command but `render` starts without it.
     from analyzer.pipeline.replay import decide_again
 
-    decided = decide_again(analysis, options, progress or (lambda _stage, _share: None))
+    decided = decide_again(analysis, options, progress or silent)
     return replace(decided, findings=find_findings(decided))
 
 

@@ -1,4 +1,4 @@
-"""Progress of long work (leaf: types alone)."""
+"""Progress of long work (leaf)."""
 
 from __future__ import annotations
 
@@ -8,3 +8,7 @@ from collections.abc import Callable
 Progress = Callable[[str, float | None], None]
 # A stage alone, of work that never knows how far it is.
 StageProgress = Callable[[str], None]
+
+
+def silent(_stage: str, _share: float | None) -> None:
+    """Show no progress."""

@@ -75,8 +75,9 @@ def commented_lines(root: Path, files: Iterable[str], operators: Iterable[Operat
                 continue
             executed = {line for name, line in sources if name == file}
             # Where no operator has a source line, none tells what is executed.
-            unused = _scopes_without(executed, path) if sources else []
-            for token in tokenize.tokenize(io.BytesIO(path.read_bytes()).readline):
+            source = path.read_bytes()
+            unused = _scopes_without(executed, source) if sources else []
+            for token in tokenize.tokenize(io.BytesIO(source).readline):
                 is_ignore = token.type == tokenize.COMMENT and _COMMENT.search(token.string)
                 if is_ignore and not any(token.start[0] in lines for lines in unused):
                     yield Where(file=file, line=token.start[0], code=token.line.strip())
@@ -84,12 +85,12 @@ def commented_lines(root: Path, files: Iterable[str], operators: Iterable[Operat
             continue  # of code that cannot be read the loader says why
 
 
-def _scopes_without(executed: set[int], path: Path) -> list[range]:
+def _scopes_without(executed: set[int], source: bytes) -> list[range]:
     """Return the lines of each class and function in which no executed line stands."""
     # These two run with their class: an operator of torch.nn stands on the line that makes its module.
     nodes = [
         node
-        for node in ast.walk(ast.parse(path.read_bytes()))
+        for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name not in ("__init__", "forward")
     ]
     spans = [range(node.lineno, (node.end_lineno or node.lineno) + 1) for node in nodes]

@@ -6,16 +6,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from analyzer.option_kinds import ABOVE_ZERO, NUMBER, PATH, WHOLE, Command, Option
 from analyzer.options import given_keywords, taken_by
-
-if TYPE_CHECKING:
-    from analyzer.progress import Progress
+from analyzer.progress import Progress, silent
 
 # What is usual on two cores, for stages that cannot tell how far they are.
 _USUAL_DURATIONS = {
@@ -33,7 +31,7 @@ def progress(*, quiet: bool) -> Iterator[Progress]:
     """Show the stage, its time and how much of it is done, by a callback, for the length of the block."""
     # A log that is no terminal would hold every frame of the bar.
     if quiet or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda *_: None
+        yield silent
         return
     from rich.progress import SpinnerColumn
 

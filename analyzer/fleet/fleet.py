@@ -157,7 +157,7 @@ def _run(
     """Take stored results, work on the rest, and store each as it is finished."""
     left = []
     for job in jobs:
-        note = store.kept(job)
+        note = store.note_of(job)
         if note is None or (note.model.failure is not None and retry_failed):
             left.append(job)
         else:

@@ -72,7 +72,7 @@ class Store:
                 f"{self.folder} cannot be written: {error.strerror or error}.", hint="Choose another --output."
             ) from error
 
-    def kept(self, job: Job) -> Note | None:
+    def note_of(self, job: Job) -> Note | None:
         """Return the stored note of a finished job whose sources have not changed."""
         note = self._note(job.task)
         if note is None or note.key != key_of(job):

@@ -23,7 +23,7 @@ from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import model_precision
 from analyzer.precision import INTEGER_FORMS
-from analyzer.progress import Progress
+from analyzer.progress import Progress, silent
 from analyzer.record.analysis import TOOL, Alternative, Analysis, Devices, ModelInfo
 from analyzer.record.outcome import Answer, CostRow, Guess, PrecisionResult, RankedWay
 
@@ -55,7 +55,7 @@ def decide_on(
     gpus: Sequence[Device],
     batch: int | None,
     measured: Mapping[int, Measured],
-    progress: Progress = lambda _stage, _share: None,
+    progress: Progress = silent,
 ) -> DeviceDecisions:
     """Decide for one model.
 

@@ -26,7 +26,7 @@ from analyzer.measurement.request import Measurement, MeasureRequest
 from analyzer.ort.execution import Provider
 from analyzer.ort.kernels import releases
 from analyzer.pipeline.measure import installed_version
-from analyzer.progress import Progress
+from analyzer.progress import Progress, silent
 from analyzer.run_folder import run_folder
 from analyzer.text import first_few
 from analyzer.units import byte_count, seconds
@@ -74,7 +74,7 @@ class MachineCheck:
     hint: str = ""
 
 
-def examine(progress: Progress = lambda _stage, _share: None) -> tuple[MachineCheck, ...]:
+def examine(progress: Progress = silent) -> tuple[MachineCheck, ...]:
     """Look at all of it; the sessions are run in processes of their own."""
     with run_folder() as folder:
         checks = [*_software(), *_cpu(), *_storage()]

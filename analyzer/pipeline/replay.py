@@ -37,7 +37,7 @@ from analyzer.pipeline.replay_record import (
 from analyzer.pipeline.target_devices import named_gpus, offers_of
 from analyzer.precision import INTEGER_FORMS
 from analyzer.prediction.estimate import limited
-from analyzer.progress import Progress
+from analyzer.progress import Progress, silent
 from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.text import printable
@@ -50,9 +50,7 @@ _CONTRADICTION_HINT = (
 _LONGEST = 200  # characters of an error in a message
 
 
-def decide_again(
-    analysis: Analysis, given: Mapping[str, Any], progress: Progress = lambda _stage, _share: None
-) -> Analysis:
+def decide_again(analysis: Analysis, given: Mapping[str, Any], progress: Progress = silent) -> Analysis:
     """Decide a record's model with other options: the first GPU becomes the verdict's, the rest alternatives.
 
     ``given`` are keywords of ``analyze_record()``; what is left out or None stays as the record has it.
