@@ -1,14 +1,9 @@
 """A small ONNX model: two products, an activation between them; and the models that several rooms share."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 
 def perceptron(hidden: int) -> onnx.ModelProto:

@@ -1,7 +1,6 @@
 """Real records, of an inference and a training step, on devices of the catalogue; a capacity plan by hand."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +8,6 @@ import pytest
 
 from analyzer import analyze, analyze_generation
 from analyzer.record.analysis import Analysis
-
-sys.path.insert(0, str(Path(__file__).parent.parent))
 
 MLP = Path(__file__).parents[2] / "samples" / "mlp.py"
 

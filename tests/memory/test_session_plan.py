@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from node_graphs import graph_of
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.graph import Graph
@@ -51,23 +52,23 @@ def there_and_back(last_shape: list[int]) -> Any:
     return nodes, {"x": [10]}, ["y"], constants
 
 
-def test_a_buffer_that_is_taken_over_later_is_held_in_between(make_graph: Callable[..., Any]) -> None:
+def test_a_buffer_that_is_taken_over_later_is_held_in_between() -> None:
     # e has a's shape and takes over its buffer: a's 40 bytes are held while s (4) is made from m (120).
-    graph = make_graph(*there_and_back([10]))
+    graph = graph_of(*there_and_back([10]))
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 120 + 4
     assert peak_memory_bytes(graph, inputs=False) == 40 + 120
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu") == 40 + 40 + 120 + 4
 
 
-def test_a_buffer_of_another_shape_is_not_taken_over(make_graph: Callable[..., Any]) -> None:
+def test_a_buffer_of_another_shape_is_not_taken_over() -> None:
     # e is [2, 5]: as many bytes, but another shape, so that a's buffer goes back before s is made.
-    graph = make_graph(*there_and_back([2, 5]))
+    graph = graph_of(*there_and_back([2, 5]))
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 120
 
 
-def test_a_buffer_on_another_device_is_not_taken_over(make_graph: Callable[..., Any]) -> None:
+def test_a_buffer_on_another_device_is_not_taken_over() -> None:
     # On the GPU lie m (120) and s (4), then r; a (40) and e (40) lie in the CPU's memory.
-    graph = make_graph(*there_and_back([10]))
+    graph = graph_of(*there_and_back([10]))
     groups = [
         Executed((item.index,), item.op_type, "cpu" if item.op_type in ("Exp", "Expand") else "cuda")
         for item in graph.nodes
@@ -76,15 +77,15 @@ def test_a_buffer_on_another_device_is_not_taken_over(make_graph: Callable[..., 
     assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == 40
 
 
-def test_what_never_leaves_its_group_takes_no_memory(make_graph: Callable[..., Any]) -> None:
+def test_what_never_leaves_its_group_takes_no_memory() -> None:
     # a (40) stays within the group, b (4) leaves it; c (4) is the model's output
     nodes = [node("Exp", ["x"], ["a"]), node("ReduceSum", ["a"], ["b"], keepdims=0), node("Exp", ["b"], ["c"])]
-    graph = make_graph(nodes, {"x": [10]}, ["c"])
+    graph = graph_of(nodes, {"x": [10]}, ["c"])
     groups = [Executed((0, 1), "Fused"), Executed((2,), "Exp")]
     assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == 4 + 4
 
 
-def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph: Callable[..., Any]) -> None:
+def test_what_a_group_reads_lives_until_all_of_it_is_done() -> None:
     # a (40) feeds the group's first member; its last member writes c (40)
     nodes = [
         node("Exp", ["x"], ["a"]),
@@ -92,20 +93,18 @@ def test_what_a_group_reads_lives_until_all_of_it_is_done(make_graph: Callable[.
         node("Expand", ["b", "ten"], ["c"]),
         node("ReduceSum", ["c"], ["y"], keepdims=0),
     ]
-    graph = make_graph(nodes, {"x": [10]}, ["y"], {"ten": np.array([10])})
+    graph = graph_of(nodes, {"x": [10]}, ["y"], {"ten": np.array([10])})
     groups = [Executed((0,), "Exp"), Executed((1, 2), "Fused"), Executed((3,), "ReduceSum")]
     assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == 40 + 40
 
 
-def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor(
-    make_graph: Callable[..., Any],
-) -> None:
+def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor() -> None:
     nodes = [node("Exp", ["x"], ["a"]), node("Reshape", ["a", "s"], ["y"])]
-    graph = make_graph(nodes, {"x": [2, 5]}, ["y"], {"s": np.array([10])})
+    graph = graph_of(nodes, {"x": [2, 5]}, ["y"], {"s": np.array([10])})
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 40
 
 
-def test_of_two_sources_the_one_made_last_is_executed_first(make_graph: Callable[..., Any]) -> None:
+def test_of_two_sources_the_one_made_last_is_executed_first() -> None:
     # a [1000] -> b [1] is the file's first branch, c [10] the second. Executed c, a, b: while a (4000) and
     # b (4) live, c (40) waits. In the file's order a is gone before c is made.
     nodes = [
@@ -114,46 +113,46 @@ def test_of_two_sources_the_one_made_last_is_executed_first(make_graph: Callable
         node("Exp", ["x"], ["c"]),
         node("Add", ["b", "c"], ["y"]),
     ]
-    graph = make_graph(nodes, {"x": [10]}, ["y"], {"hundred": np.array([100])})
+    graph = graph_of(nodes, {"x": [10]}, ["y"], {"hundred": np.array([100])})
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 4000 + 4
     assert peak_memory_bytes(graph, inputs=False) == 4000 + 4
 
 
-def test_softmax_is_in_place_on_the_cpu_alone(make_graph: Callable[..., Any]) -> None:
+def test_softmax_is_in_place_on_the_cpu_alone() -> None:
     nodes = [
         node("Exp", ["x"], ["a"]),
         node("Softmax", ["a"], ["b"]),
         node("ReduceSum", ["b"], ["y"], keepdims=0),
     ]
-    graph = make_graph(nodes, {"x": [10]}, ["y"])
+    graph = graph_of(nodes, {"x": [10]}, ["y"])
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 4
     assert SessionPlan.of(graph, alone(graph, "cuda")).peak_bytes("cuda", inputs=False) == 40 + 40
 
 
-def test_an_open_size_leaves_the_peak_unknown(make_graph: Callable[..., Any]) -> None:
+def test_an_open_size_leaves_the_peak_unknown() -> None:
     nodes = [node("NonZero", ["x"], ["a"]), node("Cast", ["a"], ["y"], to=1)]
-    graph = make_graph(nodes, {"x": [4]}, ["y"])
+    graph = graph_of(nodes, {"x": [4]}, ["y"])
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu") is None
 
 
-def test_a_scene_tells_what_each_session_holds(make_graph: Callable[..., Any]) -> None:
+def test_a_scene_tells_what_each_session_holds() -> None:
     # Input 40; CPU: a (40), b in its place, y (4); CUDA: a and b (40 each).
     nodes = [
         node("Exp", ["x"], ["a"]),
         node("Softmax", ["a"], ["b"]),
         node("ReduceSum", ["b"], ["y"], keepdims=0),
     ]
-    prepared = prepare(make_graph(nodes, {"x": [10]}, ["y"], opset=17))
+    prepared = prepare(graph_of(nodes, {"x": [10]}, ["y"], opset=17))
     assert prepared.cpu_peak == 40 + 40 + 4
     assert prepared.cuda_peak == 40 + 40 + 40
 
 
-def test_an_identity_before_an_output_holds_nothing(make_graph: Callable[..., Any]) -> None:
+def test_an_identity_before_an_output_holds_nothing() -> None:
     # ONNX Runtime takes it out: input 40, a (40), y (40) from a by a kernel that writes over nothing.
     computing = [node("Exp", ["x"], ["a"]), node("CumSum", ["a", "axis"], ["y"])]
     passing = [node("Exp", ["x"], ["a"]), node("CumSum", ["a", "axis"], ["b"]), node("Identity", ["b"], ["y"])]
     for nodes in (computing, passing):
-        prepared = prepare(make_graph(nodes, {"x": [10]}, ["y"], {"axis": np.array(0)}))
+        prepared = prepare(graph_of(nodes, {"x": [10]}, ["y"], {"axis": np.array(0)}))
         assert prepared.cuda_peak == 40 + 40 + 40
 
 
