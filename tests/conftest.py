@@ -93,6 +93,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--machine", choices=sorted(MACHINES), help="run every test as this machine")
+    parser.addoption("--update", action="store_true", help="write the snapshots of reports anew")
+
+
+@pytest.fixture(scope="session")
+def update(request: pytest.FixtureRequest) -> bool:
+    """Whether snapshots are written rather than compared."""
+    return bool(request.config.getoption("--update"))
 
 
 def run_as(machine: Machine, patch: pytest.MonkeyPatch, folder: Path) -> None:

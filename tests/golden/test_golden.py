@@ -7,7 +7,6 @@ measured, so that every machine gives the same.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import html
 import io
 import re
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 import rendering
 from golden_cases import CASES, QUICK
-from golden_snapshot import of_file, of_page, scrubbed
+from snapshots import hold, of_file, of_page, scrubbed
 
 from analyzer import load_report
 from analyzer.cli import run_command_line
@@ -31,8 +30,6 @@ INPUTS = HERE / "inputs"
 EXPECTED = HERE / "expected"
 _OF_FLEETS = ("index.html", "fleet.json", "fleet.csv", "fleet.md")
 CAPACITY = ("capacity", "capacity-generate")
-# Of a difference no more lines are shown.
-_MOST_SHOWN = 60
 
 
 @pytest.fixture(autouse=True)
@@ -45,21 +42,21 @@ def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", QUICK)
-def test_what_users_see_most_is_as_it_was(case: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    _compare(case, tmp_path, update=request.config.getoption("--update"))
+def test_what_users_see_most_is_as_it_was(case: str, tmp_path: Path, update: bool) -> None:
+    _compare(case, tmp_path, update=update)
 
 
 @pytest.mark.parametrize("case", sorted({*CASES}.difference(QUICK, CAPACITY)))
-def test_every_command_writes_what_it_wrote(case: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    _compare(case, tmp_path, update=request.config.getoption("--update"))
+def test_every_command_writes_what_it_wrote(case: str, tmp_path: Path, update: bool) -> None:
+    _compare(case, tmp_path, update=update)
 
 
 # They begin with this machine's processor: it is one of the catalogue, whatever runs the test.
 @pytest.mark.parametrize("machine", ["catalogue"], indirect=True)
 @pytest.mark.parametrize("case", CAPACITY)
 @pytest.mark.usefixtures("machine")
-def test_plans_of_capacity_are_as_they_were(case: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    _compare(case, tmp_path, update=request.config.getoption("--update"))
+def test_plans_of_capacity_are_as_they_were(case: str, tmp_path: Path, update: bool) -> None:
+    _compare(case, tmp_path, update=update)
 
 
 def test_there_is_no_snapshot_without_a_case() -> None:
@@ -71,13 +68,7 @@ def _compare(case: str, folder: Path, *, update: bool) -> None:
     for record in sorted(folder.rglob("*.json")):
         if is_record(str(record)) and '"operators"' in record.read_text(encoding="utf-8"):
             _formats_agree(load_report(record))
-    if update:
-        path.write_text(got, encoding="utf-8")
-    wanted = path.read_text(encoding="utf-8") if path.exists() else ""
-    changes = list(
-        difflib.unified_diff(wanted.splitlines(), got.splitlines(), "expected", "got", lineterm="", n=0)
-    )
-    assert not changes, "\n".join([f"{len(changes)} lines differ", *changes[:_MOST_SHOWN]])
+    hold(path, got, update=update)
 
 
 def _formats_agree(analysis: Analysis) -> None:

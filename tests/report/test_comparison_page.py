@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import report_factory as factory
+from comparison_records import batches, pair
 
 from analyzer.record.analysis import Analysis
 from analyzer.report.charts import batches as batch_charts
@@ -18,28 +19,11 @@ from analyzer.report.compare.comparison import Comparison
 from analyzer.report.document import Table
 
 
-def pair() -> Comparison:
-    """The invented network, and one whose GPU plan takes 30 instead of 20 ms and lost its findings."""
-    base = factory.analysis(24)
-    slower = replace(base.plans[1], latency_s=0.030, low_s=0.028, high_s=0.032)
-    moved = tuple(replace(item, placement="cpu") if item.index == 4 else item for item in base.operators)
-    new = replace(base, plans=(base.plans[0], slower), operators=moved, findings=())
-    return compare([("before", base), ("after", new)])
-
-
 def of_latency(*latencies: float) -> Comparison:
     """Records whose only plan is the GPU's, each with an interval of 10 %, named a, b, c."""
     base = factory.analysis(4)
     plans = [factory.plan("gpu", latency) for latency in latencies]
     return compare([(name, replace(base, plans=(plan,))) for name, plan in zip("abc", plans, strict=False)])
-
-
-def batches() -> Comparison:
-    """The same network at batch 8 and at batch 16, its operators' times unchanged."""
-    base = factory.analysis(24)
-    model = replace(base.model, batch=16)
-    plans = tuple(replace(plan, throughput_per_s=16 / plan.latency_s) for plan in base.plans)
-    return compare([("eight", base), ("sixteen", replace(base, model=model, plans=plans))])
 
 
 def dicts(chart: Chart | None) -> list[dict[str, Any]]:
@@ -70,10 +54,6 @@ def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals() -> 
     assert after[1:] == ("28.0 to 32.0 ms, worse, beyond the intervals", "worse")
     assert cells(pair(), "CPU", "latency")[1][2] == ""
     assert cells(pair(), "Work and findings", "findings")[1][2] == "better"
-
-
-def test_what_one_record_lacks_is_a_dash_and_no_change() -> None:
-    assert cells(pair(), "Best plan", "latency")[1] == ("–", "", "")
 
 
 def test_the_best_of_a_row_is_marked_and_whether_the_intervals_allow_it() -> None:
@@ -195,31 +175,6 @@ def test_of_different_batches_throughputs_and_single_inferences_are_compared() -
     assert [row["latency"] for row in points if row["plan"] == "CPU"] == pytest.approx([0.01, 0.005])
 
 
-def test_what_changed_most_comes_first_then_what_moved() -> None:
-    moved = tables(pair(), "difference-1")
-    assert list(moved) == ["On another device"]
-    assert moved["On another device"].rows[0][2:4] == ("GPU", "CPU")
-    text = document.render_text(pair())
-    assert "24 operators are in both; of these 1 on another device" in text
-    assert "Findings that disappeared" in text
-    # Operator 19, a MaxPool, takes 5 ms on the CPU: a sixteenth of it is 312.5 us less than an eighth.
-    assert tables(batches(), "difference-1")["Faster"].rows[0][-1].startswith("50 % less (−312 µs)")
-    falls = [item.rise_s for item in batches().differences[0].of_kind("faster")]
-    assert falls == sorted(falls)
-
-
-def test_all_records_over_the_batch_are_in_one_chart_with_their_own_batch_marked() -> None:
-    comparison = batches()
-    latency, throughput = batch_charts.charts(*comparison.analyses, labels=comparison.labels)
-    rows = dicts(latency)
-    # Seven batches, two plans, two records.
-    assert len(rows) == len(dicts(throughput)) == 28
-    assert {(row["record"], row["batch"]) for row in rows if row["own"] == "yes"} == {
-        ("eight", 8),
-        ("sixteen", 16),
-    }
-
-
 def test_times_by_type_stand_side_by_side_for_one_inference() -> None:
     comparison = batches()
     chart = time_share.by_type(*comparison.analyses, labels=comparison.labels)
@@ -230,18 +185,6 @@ def test_times_by_type_stand_side_by_side_for_one_inference() -> None:
     assert rows["MaxPool", "eight"]["operators"] == 6
     shares = [row["share"] for (_, record), row in rows.items() if record == "eight"]
     assert sum(shares) == pytest.approx(1)
-
-
-def test_every_record_has_its_points_on_one_roofline_and_a_device_one_roof() -> None:
-    comparison = pair()
-    chart = roofline.chart(*comparison.analyses, labels=comparison.labels)
-    # MaxPool has no FLOPs, a norm is part of its convolution: 12 of 24 operators are left in each record.
-    assert len(chart.rows) == 24
-    # Operator 4 of the second record runs on the CPU.
-    rows = [row for row in dicts(chart) if row["number"] == 4]
-    assert [row["device"] for row in rows] == ["GPU", "CPU"]
-    roofs = [ridge["roof"] for ridge in chart.extra["ridges"]]
-    assert roofs == ["Imaginary CPU 12 fp32", "Imaginary GPU 3000 tf32"]
 
 
 def test_a_record_that_is_called_as_a_device_has_its_own_points_alone() -> None:
@@ -273,32 +216,7 @@ def test_the_json_holds_the_figures_and_not_the_records() -> None:
     assert (latency["low"], latency["better"]) == ([pytest.approx(0.018), 0.028], "less")
 
 
-def test_text_names_dollars_and_joules_with_their_units() -> None:
-    text = document.render_text(pair())
-    assert "dollars per million" in text
-    assert "$0.444" in text
-    assert "400 mJ" in text
-
-
-def test_text_and_markdown_begin_with_the_answer_and_show_a_best_plan_only_where_it_is_one() -> None:
-    text, markdown = document.render_text(pair()), document.render_markdown(pair())
-    answer = "before is fastest: 18.0 ms (mixed) against 30.0 ms (mixed) of after, a factor of 1.7."
-    assert text.splitlines()[1] == answer
-    assert markdown.startswith(f"## after against before: {answer}")
-    assert "\nBest plan\n" in text
-    base = factory.analysis(4)
-    same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
-    assert "\nBest plan\n" not in document.render_text(compare([("a", same), ("b", same)]))
-
-
 @pytest.mark.parametrize("make", [factory.empty, factory.without_times, factory.without_gpu])
 def test_records_that_lack_something_still_make_a_page(make: Callable[..., Any]) -> None:
     text = document.render(compare([("whole", factory.analysis(8)), ("poor", make())]))
     assert "poor" in text
-
-
-def test_the_page_is_the_same_each_time_and_escapes_labels() -> None:
-    hostile = compare([(factory.HOSTILE, factory.hostile()), ("b", factory.hostile())])
-    text = document.render(hostile)
-    assert text == document.render(hostile)
-    assert "<img src=x" not in text

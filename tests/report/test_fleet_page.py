@@ -49,60 +49,6 @@ def records(fleet: Fleet) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(fleet_tables.render(fleet))))
 
 
-def test_the_page_begins_with_the_answer_then_moves_models_failures_and_shared_machines() -> None:
-    shown = fleet_page.render(factory.fleet())
-    order = [
-        "1 of 5 models pays",
-        'id="moves"',
-        'id="models"',
-        'id="failed"',
-        'id="shared"',
-        'id="biases"',
-        'id="method"',
-    ]
-    places = [shown.index(part) for part in order]
-    assert places == sorted(places)
-
-
-def test_the_same_fleet_gives_the_same_bytes() -> None:
-    assert fleet_page.render(factory.fleet()) == fleet_page.render(factory.fleet())
-
-
-def test_a_fleet_without_sentences_is_counted() -> None:
-    assert fleet_tables.answer(factory.fleet(sentences=())) == ("5 models on 4 devices, 1 failed.",)
-
-
-def test_what_a_fleet_lacks_has_no_section() -> None:
-    bare = factory.fleet(models=(factory.classifier(),), moves=(), consolidation=None, biases=())
-    shown = fleet_page.render(bare)
-    for name in ("moves", "failed", "shared", "biases"):
-        assert f'id="{name}"' not in shown
-        assert f'href="#{name}"' not in shown
-    assert fleet_page.render(factory.fleet(models=(), devices=(), moves=(), consolidation=None))
-
-
-def test_every_dollar_says_what_it_is_for() -> None:
-    rows = {row[0]: row for row in table_of(factory.fleet(), "models").rows}
-    assert rows["resnet50"][4] == "$0.200 /M inferences"
-    assert rows["llama"][4] == "$5.00 /M tokens"
-    assert rows["ranker"][4] == "$1,800 /month"
-
-
-def test_times_of_a_model_that_generates_have_their_names_and_a_service_its_percentile() -> None:
-    rows = {row[0]: row for row in table_of(factory.fleet(), "models").rows}
-    assert rows["llama"][3] == "TTFT 180 ms, TPOT 12.5 ms"
-    assert rows["ranker"][3] == "38.0 ms (p99)"
-    assert rows["resnet50"][2:4] == ("L4, batch 64", "60.0 ms")
-
-
-def test_a_model_that_failed_or_has_no_answer_says_so() -> None:
-    rows = {row[0]: row for row in table_of(factory.fleet(), "models").rows}
-    assert rows["broken"][1] == "failed"
-    assert rows["broken"][5] == "timed out: It took longer than 60 s."
-    assert rows["slow"][5] == "no device keeps its limits"
-    assert rows["resnet50"][5].startswith("best of its own record: A100 SXM4 80GB, batch 64; 1 error")
-
-
 def test_only_a_model_with_a_record_leads_to_its_page() -> None:
     shown = fleet_page.render(factory.fleet())
     assert 'href="./resnet50.html"' in shown
@@ -262,13 +208,6 @@ def test_of_many_models_a_terminal_shows_what_moves_then_what_failed() -> None:
         consolidation=None,
     )
     assert [model.name for model in fleet_page.most_wanted(fleet, 3)] == ["model-39", "zz", "model-00"]
-
-
-def test_markdown_has_the_answer_the_moves_and_every_model() -> None:
-    shown = fleet_page.render_markdown(factory.fleet())
-    assert shown.startswith("## Fleet: 1 of 5 models pays for a GPU")
-    assert "| resnet50 | GPU | L4, batch 64 | 60.0 ms | \\$0.200 /M inferences |" in shown
-    assert "- **broken:** timed out: It took longer than 60 s. Raise --timeout." in shown
 
 
 def test_a_thousand_models_fit_a_comment_of_a_pull_request() -> None:

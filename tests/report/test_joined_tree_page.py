@@ -111,12 +111,6 @@ def test_fusions_that_came_and_went_are_a_sentence_on_the_page_and_a_list_in_tex
     assert f"Fusions that went: {said}." in document.render_markdown(went)
 
 
-def test_text_lists_the_modules_that_changed_most() -> None:
-    text = document.render_text(pair())
-    lines = text[text.index("Changed most, by module") :].splitlines()
-    assert lines[3].split() == ["stage0.block1.conv", "1", "operator", "500", "µs", "1.50", "ms", "+1.00", "ms"]
-
-
 def test_renamed_modules_are_told_once_and_not_again_for_what_is_inside() -> None:
     base = factory.analysis(8)
     renamed = tuple(replace(item, module=item.module.replace("stage0", "trunk")) for item in base.operators)
@@ -155,13 +149,6 @@ def test_the_json_of_a_comparison_holds_modules_and_fusions_and_no_tree() -> Non
     assert '"trees"' not in text
     assert '"modules"' in text
     assert '"fusions_new"' in text
-
-
-def test_the_page_without_scripts_and_in_print_has_the_lists() -> None:
-    page = document.render(pair())
-    assert "Changed most, by module" in page
-    assert "Conv of stage0.block1.conv" in page
-    assert page == document.render(pair())
 
 
 def test_a_page_of_two_large_graphs_stays_small() -> None:

@@ -11,7 +11,6 @@ from analyzer.options import Pricing
 from analyzer.record.analysis import Analysis
 from analyzer.record.invocation import Invocation
 from analyzer.report import figure_text
-from analyzer.report.charts import capacity
 from analyzer.report.compare.build import compare
 from analyzer.report.compare.document import render_text
 
@@ -37,14 +36,6 @@ def test_the_usual_prices_need_no_word() -> None:
     assert figure_text.statement(factory.analysis()) == ""
 
 
-@pytest.mark.parametrize("name", ["text", "markdown", "html"])
-def test_a_report_with_spot_prices_says_that_machines_may_go_and_of_which_day_the_prices_are(name: str) -> None:
-    told = flat(paid("spot").render(name))
-    assert TAKEN_AWAY in told
-    assert "of 2026-08-03" in told
-    assert TAKEN_AWAY not in flat(factory.analysis().render(name))
-
-
 def test_a_report_with_reserved_prices_says_that_they_are_paid_unused() -> None:
     assert "paid, used or not" in flat(paid("reserved-3y").render("text"))
 
@@ -56,15 +47,6 @@ def test_dates_go_from_the_oldest_to_the_newest_and_tell_of_those_without() -> N
     assert figure_text.dates([first, replace(second, price_date="2023-11")]) == "2023-11 to 2026-08-03"
     undated = "2026-08-03 and a day that is not recorded"
     assert figure_text.dates([first, replace(second, price_date="")]) == undated
-
-
-def test_the_table_of_costs_has_the_way_of_paying_the_region_and_the_day() -> None:
-    chart = capacity.chart(paid("spot"))
-    assert chart is not None
-    titles = [column.title for column in chart.columns]
-    row = dict(zip(titles, chart.rows[0], strict=True))
-    assert (row["Paid"], row["Region"], row["Price of"]) == ("spot", "us-central1", "2026-08-03")
-    assert "prices of spot machines" in chart.lead
 
 
 def test_without_any_price_the_report_says_what_was_asked_for() -> None:

@@ -1,6 +1,7 @@
 """The roof that the page draws is the peak that the prediction under it goes by, on every device."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Literal
 
@@ -12,19 +13,18 @@ from analyzer.devices import catalogue
 from analyzer.devices.device import Device
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Group
-from analyzer.prediction import predict, workload
+from analyzer.prediction import Workload, predict, workload
 from analyzer.report.charts import roofline
 
 DEVICES = (*catalogue.gpus(), *catalogue.cpus())
-ASKED = ("fp64", "fp32", "tf32", "fp16", "bf16")
+PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16")
+WHOLE = analysis(1)
 
 
 def drawn(device: Device, precision: str) -> float:
     """The height of a device's roof in operations per second."""
-    whole = analysis(1)
-    devices = replace(whole.devices, **{device.kind: device})
-    whole = replace(whole, model=replace(whole.model, precision=precision), devices=devices)
-    chart = roofline.chart(whole)
+    devices = replace(WHOLE.devices, **{device.kind: device})
+    chart = roofline.chart(replace(WHOLE, model=replace(WHOLE.model, precision=precision), devices=devices))
     assert chart is not None
     return next(roof["speed"] for roof in chart.extra["ridges"] if roof["device"] == device.kind.upper())
 
@@ -37,19 +37,20 @@ def large_product(side: int = 8192) -> Graph:
     return Graph(name="g", nodes=(node,), inputs=(x,), outputs=(y,), initializers=(w,), opsets={"ai.onnx": 20})
 
 
-PRODUCT = large_product()
+@cache
+def work_of(session: Literal["cpu", "cuda"]) -> Workload:
+    product = large_product()
+    group = Group(session=session, name="product", op_type="MatMul", members=(0,), provider=session, kernels=1)
+    return workload(product, count(product), (group,))
 
 
 def predicted_s(device: Device, precision: str) -> float:
-    session: Literal["cpu", "cuda"] = "cpu" if device.kind == "cpu" else "cuda"
-    group = Group(session=session, name="product", op_type="MatMul", members=(0,), provider=session, kernels=1)
-    work = workload(PRODUCT, count(PRODUCT), (group,))
-    (time,) = predict(work, device, precision=precision)
+    (time,) = predict(work_of("cpu" if device.kind == "cpu" else "cuda"), device, precision=precision)
     assert time is not None
     return time.value
 
 
-@pytest.mark.parametrize("precision", ASKED)
+@pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.slug)
 def test_a_lower_roof_means_a_longer_prediction(device: Device, precision: str) -> None:
     roof = drawn(device, precision)

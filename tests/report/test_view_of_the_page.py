@@ -6,19 +6,16 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
 
-import handmade
 import pytest
-import rendering
 import report_factory as factory
 
-from analyzer.report import html, method, module_tree, operator_columns, plan_cards, summary
-from analyzer.report.charts import batches, capacity, roofline, time_share, timeline
+from analyzer.report import html, method, module_tree, operator_columns, summary
+from analyzer.report.charts import batches, roofline, time_share, timeline
 from analyzer.report.charts.chart import Chart, Column, coded, packed
 from analyzer.report.charts.vega import decades
 from analyzer.report.compare import document
@@ -103,14 +100,6 @@ def test_a_batch_that_saturates_or_fills_the_gpu_is_told_only_where_there_is_one
     assert [mark["label"] for mark in batches.charts(alone)[0].extra["marks"]] == ["crossover at 4"]
 
 
-def test_what_went_wrong_while_measuring_is_on_the_first_screen() -> None:
-    base = factory.analysis(4)
-    busy = replace(base, environment=replace(base.environment, messages=("the machine was busy",)))
-    text = html.render(busy)
-    assert text.index("The machine was busy.") < text.index('id="where"')
-    assert "was busy" not in html.render(base)
-
-
 def test_shares_by_type_add_up_to_one_on_each_device() -> None:
     rows = dicts(time_share.by_type(factory.analysis(24)))
     for side in ("CPU", "GPU"):
@@ -170,14 +159,6 @@ def test_the_plan_lays_operators_and_copies_end_to_end() -> None:
     assert what[at + 1] == "t4 to the GPU (inside)"
 
 
-def test_the_batch_charts_mark_the_crossover_and_what_is_measured() -> None:
-    latency, throughput = batches.charts(factory.analysis())
-    assert latency.extra["marks"][0] == {"at": 4, "label": "crossover at 4", "late": False, "line": 8}
-    assert {row["origin"] for row in dicts(latency)} == {"measured", "predicted"}
-    assert throughput.name == "batch-throughput"
-    assert "the GPU wins from batch 4 on." in latency.alternative
-
-
 def test_one_batch_makes_no_chart_of_batches() -> None:
     base = factory.analysis()
     assert batches.charts(replace(base, sweep=base.sweep[:1])) == ()
@@ -207,30 +188,6 @@ def test_a_batch_without_room_is_in_no_line_and_the_best_plans_breaks_there() ->
     assert "GPU: fits at no batch." in batches.charts(nowhere)[0].alternative
     cannot = {name: replace(plan, fits=False) for name, plan in base.sweep[0].plans.items()}
     assert batches.charts(replace(base, sweep=tuple(replace(row, plans=cannot) for row in base.sweep))) == ()
-
-
-def test_a_plan_without_room_is_called_the_best_nowhere() -> None:
-    base = factory.analysis()
-    none = replace(base, plans=tuple(replace(plan, fits=False) for plan in base.plans))
-    assert plan_cards.best_plan(base) is not None
-    assert plan_cards.best_plan(none) is None
-    assert [card.title for card in plan_cards.plan_cards(none)] == ["CPU", "GPU", "Split"]
-    assert timeline.chart(none) is None
-    assert "best plan" not in rendering.text(none).lower().partition("findings")[0]
-
-
-def test_instances_are_ranked_by_cost() -> None:
-    chart = capacity.chart(factory.analysis())
-    assert [row["label"] for row in dicts(chart)] == ["imaginary i.gpu.large", "imaginary i.cpu.large"]
-    assert "Pale points" in chart.lead
-
-
-@pytest.mark.parametrize("build", [factory.empty, factory.without_times])
-def test_charts_of_times_are_left_out_where_no_time_is_known(build: Callable[..., Any]) -> None:
-    analysis = build()
-    assert roofline.chart(analysis) is None
-    assert timeline.chart(analysis) is None
-    assert time_share.by_type(analysis) is None
 
 
 def test_an_edge_joins_producer_and_consumer_and_knows_its_copy() -> None:
@@ -267,15 +224,6 @@ def test_a_logarithmic_axis_has_round_ticks() -> None:
     assert decades([3e-2, 2.0]) == [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50]
     assert decades([1.0, 1e5]) == [1, 10, 100, 1e3, 1e4, 1e5]
     assert decades([None, 0.0]) == []
-
-
-def test_the_method_tells_versions_runs_and_the_source_of_each_device() -> None:
-    sections = dict(html.build(factory.analysis())["method"])
-    facts = dict(sections["Measurement"])
-    assert facts["Warm-up runs"] == "3"
-    assert facts["Threads"] == "2"
-    assert any("an imaginary data sheet" in value for _, value in sections["Devices"])
-    assert {name for name, _ in sections["Versions"]} == {"onnxruntime", "torch"}
 
 
 def test_the_method_gives_the_command_that_asks_the_same_again() -> None:
@@ -336,26 +284,6 @@ def test_figures_of_a_measurement_are_shown_with_their_units() -> None:
     assert (facts["CPU: median"], facts["CPU: arena peak"], facts["CPU: busy"]) == ("12.3 ms", "25.9 MB", "no")
     assert (facts["agreement: between"], facts["agreement: agrees"]) == ("PyTorch and ONNX Runtime", "yes")
     assert "CPU: device peak" not in facts
-
-
-def test_the_method_says_how_times_came_about_only_where_there_are_such() -> None:
-    static = replace(factory.analysis(), plans=(factory.plan("cpu", 0.08, origin="predicted"),))
-    cpu = handmade.on_cpu(1e-3)
-    static = replace(static, operators=tuple(replace(item, cpu=cpu) for item in static.operators))
-    told = [name for name, _ in dict(method.sections(static))["How times come about"]]
-    assert told == ["predicted", "interval"]
-    told = [name for name, _ in dict(method.sections(factory.analysis()))["How times come about"]]
-    assert told == ["measured", "predicted", "copies", "interval"]
-
-
-def test_a_figure_and_its_unit_stay_on_one_line() -> None:
-    assert html.unbroken("67.2 ms against 3 sessions, 90 %") == "67.2\u00a0ms against 3 sessions, 90\u00a0%"
-
-
-def test_findings_come_worst_first_with_the_line_they_are_about() -> None:
-    views = html.build(factory.analysis())["findings"]
-    assert [view["severity"] for view in views] == ["error", "note"]
-    assert views[0]["where"] == "samples/imaginary.py:13"
 
 
 def test_the_data_of_the_page_cannot_leave_its_element() -> None:

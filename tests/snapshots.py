@@ -1,4 +1,4 @@
-"""Reduce what a command wrote to a snapshot that a person can read in a diff.
+"""Reduce what a command or a report wrote to a snapshot that a person can read in a diff.
 
 A record becomes one line per key: how many values stand at the key, their sum where they are numbers, and a
 digest of all of them. A key that was renamed is a line that moved with its digest. Texts stay as they are,
@@ -8,6 +8,7 @@ pages as the text that they hold before any script runs.
 from __future__ import annotations
 
 import csv
+import difflib
 import hashlib
 import html.parser
 import json
@@ -22,8 +23,22 @@ _ENVIRONMENT = ("environment", "tool")
 _COMPUTED_HERE = ("max_abs_error", "max_rel_error")
 # A text that names more characters than this is shown by its digest alone.
 _LONGEST_SHOWN = 100
+# Of a difference no more lines are shown.
+_MOST_SHOWN = 60
 # Digits that are compared: sums in another order, on another processor, differ in the last of 16.
 _DIGITS = 9
+
+
+def hold(path: Path, got: str, *, update: bool) -> None:
+    """Hold a text against its snapshot, or write the snapshot anew."""
+    if update:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(got, encoding="utf-8")
+    wanted = path.read_text(encoding="utf-8") if path.exists() else ""
+    changes = list(
+        difflib.unified_diff(wanted.splitlines(), got.splitlines(), "expected", "got", lineterm="", n=0)
+    )
+    assert not changes, "\n".join([f"{len(changes)} lines differ", *changes[:_MOST_SHOWN]])
 
 
 def of_json(text: str) -> str:
