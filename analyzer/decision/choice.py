@@ -42,6 +42,7 @@ class Choice:
             ``pins``.
         misses_slo: Whether no eligible plan meets the SLO, so that the nearest was chosen.
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
+        cpu_price: The instance of another CPU whose dollars were compared, where this one is rented nowhere.
     """
 
     device: VerdictDevice
@@ -52,6 +53,7 @@ class Choice:
     ineligible: Mapping[Name, str]
     misses_slo: bool = False
     objective: str = "latency"
+    cpu_price: CostRow | None = None
 
 
 def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
@@ -65,6 +67,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     eligible = [plan for plan in plans if plan.name not in ineligible] or [plans.cpu]
     in_time = [plan for plan in eligible if plan.latency.keeps(question.limit_s) is not False]
     weighted, objective = _weighted_by_objective(question, plans, prices)
+    on_cpu = prices.get("cpu") if objective == "cost" else None
     misses_slo = not in_time
     if misses_slo:  # the plan that comes nearest to the limit is wanted, whatever the objective
         weighted = _by_time(plans)
@@ -84,6 +87,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
         ineligible=ineligible,
         misses_slo=misses_slo,
         objective=objective,
+        cpu_price=None if on_cpu is None or on_cpu.latency == plans.cpu.latency else on_cpu,
     )
 
 

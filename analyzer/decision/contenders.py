@@ -10,11 +10,11 @@ from analyzer.decision.decide import energy
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.energy import watts
 from analyzer.decision.error_components import EVEN, ErrorComponent, ErrorComponents, Resource, ratio
-from analyzer.decision.money import cheapest, offers
+from analyzer.decision.money import cheapest, offers, on_its_device
 from analyzer.decision.plans import Name, Plan, Plans
 from analyzer.decision.reasons import cpu_name, gpu_name
 from analyzer.decision.sweep import throughput
-from analyzer.devices.catalogue import instance_cpu, model_of
+from analyzer.devices.catalogue import instance_cpu
 from analyzer.devices.device import Device, Instance
 from analyzer.figures import Way, seen_as
 from analyzer.memory.fit import context_note
@@ -79,10 +79,12 @@ class Contender:
         return None if ours is None or theirs is None else ratio(theirs[0], ours[0], theirs[1], ours[1])
 
 
-def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Contender) -> Contender:
+def gpu_contender(
+    question: DecisionInput, plans: Plans, precision: str, cpus: Sequence[Contender]
+) -> Contender:
     """Return the question's GPU with the better of the plans that use it.
 
-    ``precision`` is the record's; the price of ``cpu``, at the same batch, counts where dollars decide.
+    ``precision`` is the record's; the prices of ``cpus``, at the same batch, count where dollars decide.
     """
     assert question.gpu is not None
     label = gpu_name(question)
@@ -102,7 +104,8 @@ def gpu_contender(question: DecisionInput, plans: Plans, precision: str, cpu: Co
         fails = question.placement.fails.rstrip(".") if question.placement else ""
         why = f"ONNX Runtime makes no such session: {fails}" if fails else "its time is not known"
         return Contender(way=_not_run(about, "fails", why), label=label)
-    prices: dict[Name, CostRow | None] = {"cpu": cpu.price}
+    rented = cheapest(one.price for one in cpus if one.price is not None)
+    prices: dict[Name, CostRow | None] = {"cpu": cpus[0].price or rented}
     if question.objective == "cost":  # offers are dear to ask for and compared under this objective alone
         prices |= {plan.name: cheapest(offers(question, plan)) for plan in plans if plan.name != "cpu"}
     choice = choose(question, plans, prices)
@@ -141,7 +144,7 @@ def cpu_contenders(question: DecisionInput, plans: Plans, precision: str) -> tup
     runs = plan.fits and not pinned and not fails
     rows = () if pinned or fails else tuple(offers(question, plan))
     known = {(instance.provider, instance.name): instance for instance in question.instances}
-    own = tuple(row for row in rows if _is_own(question, plan, row, known[row.provider, row.instance]))
+    own = on_its_device(question, plan, rows)
     about = RankedWay(
         device=cpu.slug,
         device_name=cpu.name,
@@ -247,15 +250,6 @@ def _figures(way: RankedWay, question: DecisionInput, plan: Plan, rows: tuple[Co
         energy_j=joules.value if joules is not None else None,
     )
     return timed.priced_as(cheapest(rows))
-
-
-def _is_own(question: DecisionInput, plan: Plan, row: CostRow, instance: Instance) -> bool:
-    """Return whether an instance runs the plan as the question's CPU does."""
-    return (
-        row.latency is not None
-        and row.latency.ends == plan.latency.ends
-        and instance.cpu == model_of(question.cpu)
-    )
 
 
 def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> tuple[str, str]:

@@ -9,7 +9,7 @@ from analyzer.decision.choice import Choice, choose, device_used
 from analyzer.decision.decision_input import Decision, DecisionInput, Sweep
 from analyzer.decision.energy import counted, watts
 from analyzer.decision.error_components import ratio, summed
-from analyzer.decision.money import cheapest, offers, rank
+from analyzer.decision.money import cheapest, offers, on_its_device, rank
 from analyzer.decision.operator_verdicts import REASONS, operator_verdicts
 from analyzer.decision.plans import Plan, Plans, plan_all
 from analyzer.decision.reasons import because, capital, cause, cpu_name, gpu_name, sentence
@@ -140,8 +140,10 @@ def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | N
     if plans.gpu is not None and plans.hybrid is not None and plans.hybrid.sides == plans.gpu.sides:
         # The best plan is the CUDA session: so it is where it is priced.
         offers_by_plan["hybrid"] = offers_by_plan["gpu"]
-    prices = {name: cheapest(plan_offers) for name, plan_offers in offers_by_plan.items()}
-    choice = choose(question, plans, prices)
+    prices = {plan.name: cheapest(on_its_device(question, plan, offers_by_plan[plan.name])) for plan in plans}
+    # Under dollars a CPU that nobody rents out is compared as the cheapest one that somebody does.
+    rented = {name: prices[name] or cheapest(plan_offers) for name, plan_offers in offers_by_plan.items()}
+    choice = choose(question, plans, rented)
     # What the record calls placement is the best split even where a single session is chosen: it shows which
     # operators would be better off elsewhere.
     best = plans.hybrid if plans.hybrid is not None and "hybrid" not in choice.ineligible else plans.cpu

@@ -51,6 +51,21 @@ def best_first(row: CostRow) -> tuple[bool, float, float, str, str]:
     return row.meets_slo is False, row.usd_per_million, row.usd_per_hour, row.provider, row.instance
 
 
+def on_its_device(question: DecisionInput, plan: Plan, rows: Iterable[CostRow]) -> tuple[CostRow, ...]:
+    """Return instances that run the plan as the question's devices do: of a CPU's, those that have this CPU."""
+    if "gpu" in plan.sides:
+        return tuple(rows)
+    cpus = {(one.provider, one.name): one.cpu for one in question.instances}
+    model = model_of(question.cpu)
+    return tuple(
+        row
+        for row in rows
+        if cpus[row.provider, row.instance] == model
+        and row.latency is not None
+        and row.latency.ends == plan.latency.ends
+    )
+
+
 # How an instance runs the model, and so many replicas of that side by side.
 _Replicas = tuple[HostedRun, int]
 

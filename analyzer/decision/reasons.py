@@ -134,10 +134,11 @@ def _answer(question: DecisionInput, plans: Plans, choice: Choice) -> str:
 
 def _tie(question: DecisionInput, choice: Choice) -> str:
     cpu, gpu = cpu_name(question), gpu_name(question)
-    if choice.objective in _FEWER and choice.advantage is not None:
-        better = {"cpu": cpu, "gpu": gpu}.get(choice.plan.name, "the best split")
-        gain = interval(*choice.advantage)
-        return f"Either: {better} needs {gain} {_FEWER[choice.objective]}, which is within the error."
+    if choice.objective in _FEWER and choice.advantage is not None and choice.rival is not None:
+        names = {"cpu": _compared_cpu(question, choice), "gpu": gpu}
+        better, other = (names.get(plan.name, "the best split") for plan in (choice.plan, choice.rival))
+        gain = f"{interval(*choice.advantage)} {_FEWER[choice.objective]}"
+        return f"Either: {better} needs {gain} than {other}, which is within the error."
     if choice.speedup is None:
         return f"Either: neither {cpu} nor {gpu} takes any time."
     middle, low, high = choice.speedup
@@ -145,6 +146,12 @@ def _tie(question: DecisionInput, choice: Choice) -> str:
         gain = interval(1 / middle, 1 / high, 1 / low)
         return f"Either: {cpu} is {gain} as fast as {gpu}, which is within the error."
     return f"Either: {gpu} is {interval(middle, low, high)} as fast as {cpu}, which is within the error."
+
+
+def _compared_cpu(question: DecisionInput, choice: Choice) -> str:
+    """Return the CPU whose dollars were compared: an instance's where the question's own is rented nowhere."""
+    there = choice.cpu_price
+    return cpu_name(question) if there is None else f"{there.provider} {there.instance}"
 
 
 def _memory_of(question: DecisionInput) -> int | None:
@@ -177,6 +184,9 @@ def _gain_over_rival(question: DecisionInput, choice: Choice) -> str:
     against = timed(choice.rival.latency)
     gain = interval(*choice.advantage)
     if choice.objective in _FEWER:
+        there = choice.cpu_price.latency if choice.cpu_price is not None else None
+        if choice.rival.name == "cpu" and there is not None:
+            other, against = _compared_cpu(question, choice), timed(there)
         return (
             f"it needs {gain} {_FEWER[choice.objective]} than {other} alone and takes {took} against {against}"
         )

@@ -80,7 +80,7 @@ def decide_on(
     contenders = [one for at_batch in rented for one in at_batch]
     for one in looked_at[: len(gpus)]:
         contenders += [
-            gpu_contender(question, plans, requested_precision(predictor.options, question), on_cpus[0])
+            gpu_contender(question, plans, requested_precision(predictor.options, question), on_cpus)
             for (question, plans), on_cpus in zip(one.asked, rented, strict=True)
         ]
     rank = partial(

@@ -81,17 +81,6 @@ def test_a_cpu_that_nobody_rents_out_has_no_price(build: Callable[..., Any], op:
     assert plan(decision, "cpu").instance == ""
 
 
-def test_another_cpu_is_priced_by_what_is_predicted_for_it(build: Callable[..., Any], op: type[Any]) -> None:
-    there = rented("else", 0.36, cpu="there", vcpus=8)
-
-    def predicted(instance: Any) -> Any:
-        assert instance is there
-        return Figure(value=2e-2, low=1e-2, high=4e-2, origin="predicted")
-
-    decision = decide(fast(build, op, instances=(GPU_1, there), cpu_on=predicted))
-    assert plan(decision, "cpu").usd_per_million == pytest.approx(0.2)
-
-
 def measured_here(
     build: Callable[..., DecisionInput], op: type[Any], instances: tuple[Instance, ...], **given: Any
 ) -> DecisionInput:
@@ -118,10 +107,10 @@ def test_what_was_measured_here_is_priced_elsewhere_by_the_prediction_and_says_s
     there = rented("else", 0.36, cpu="there", vcpus=8)
     decision = decide(measured_here(build, op, (there,), gpu=None))
     found, row = plan(decision, "cpu"), decision.costs[0]
-    assert (found.origin, found.usd_origin, row.origin) == ("measured", "predicted", "predicted")
-    for item in (found, row):
-        assert item.usd_per_million == pytest.approx(0.2)
-        assert (item.usd_low_per_million, item.usd_high_per_million) == pytest.approx((0.1, 0.4))
+    # Those dollars are of another machine's time, not of the plan's.
+    assert (found.origin, found.usd_per_million, row.origin) == ("measured", None, "predicted")
+    assert row.usd_per_million == pytest.approx(0.2)
+    assert (row.usd_low_per_million, row.usd_high_per_million) == pytest.approx((0.1, 0.4))
     assert (row.low_s, row.latency_s, row.high_s) == pytest.approx((1e-2, 2e-2, 4e-2))
 
 
@@ -129,9 +118,10 @@ def test_copies_beside_each_other_on_a_larger_machine_were_not_measured(
     build: Callable[..., DecisionInput], op: type[Any]
 ) -> None:
     """32 threads at $1.08 an hour: not four times what was measured on 8, but 10 inferences in 20 ms."""
-    found = plan(decide(measured_here(build, op, (CPU_32,))), "cpu")
-    assert found.usd_origin == "predicted"
-    assert found.usd_per_million == pytest.approx(1.08 / 3600 / 500 * 1e6)
+    decision = decide(measured_here(build, op, (CPU_32,), gpu=None))
+    assert plan(decision, "cpu").usd_per_million is None
+    assert decision.costs[0].usd_origin == "predicted"
+    assert decision.costs[0].usd_per_million == pytest.approx(1.08 / 3600 / 500 * 1e6)
 
 
 def test_a_calibrated_machine_is_known_by_its_name(
@@ -144,7 +134,7 @@ def test_a_calibrated_machine_is_known_by_its_name(
     found = plan(decide(measured_here(build, op, (same,), cpu=here)), "cpu")
     assert (found.usd_origin, found.usd_per_million) == ("measured", pytest.approx(0.1))
     nearest = replace(same, cpu_nearest=True)
-    assert plan(decide(measured_here(build, op, (nearest,), cpu=here)), "cpu").usd_origin == "predicted"
+    assert plan(decide(measured_here(build, op, (nearest,), cpu=here)), "cpu").usd_per_million is None
 
 
 def test_by_dollars_a_prediction_elsewhere_is_as_uncertain_as_it_is(
@@ -167,9 +157,25 @@ def test_by_dollars_a_prediction_elsewhere_is_as_uncertain_as_it_is(
         )
         found.append(decision.verdict)
     assert found[0].device == "gpu"
-    assert "5.0x (2.5x to 10.1x) fewer dollars" in found[0].sentence
+    # The time is that of the machine that is compared, 20 ms.
+    assert (
+        "5.0x (2.5x to 10.1x) fewer dollars than Cloud else alone and takes 1.00 ms (mixed) against 20.0 ms"
+        in found[0].sentence
+    )
     assert found[1].device == "either"
-    assert "1.2x (0.59x to 2.4x) fewer dollars" in found[1].sentence
+    assert "1.2x (0.59x to 2.4x) fewer dollars than Cloud else, which" in found[1].sentence
+
+
+def test_a_cpu_that_is_rented_is_compared_by_its_own_dollars(
+    build: Callable[..., DecisionInput], op: type[Any]
+) -> None:
+    """The GPU at 2 cents a million, this CPU at 10, another CPU at 1: that one is no plan of this machine."""
+    cheap = Figure(value=2e-2, low=1e-2, high=4e-2, origin="predicted")
+    machines = (GPU_1, CPU_8, rented("else", 0.018, cpu="there", vcpus=8))
+    decision = decide(fast(build, op, instances=machines, objective="cost", cpu_on=lambda _: cheap))
+    assert decision.verdict.device == "gpu"
+    assert "5.0x (" in decision.verdict.sentence
+    assert plan(decision, "cpu").usd_per_million == pytest.approx(0.1)
 
 
 def test_joules_are_never_called_measured_for_nobody_measured_the_power(

@@ -80,7 +80,7 @@ def ranked(*questions: DecisionInput, others: tuple[RankedWay, ...] = ()) -> Ran
         question.batch: cpu_contenders(question, plan_all(question), "fp32") for question in reversed(questions)
     }
     found = [one for at_batch in cpus.values() for one in at_batch]
-    found += [gpu_contender(each, plan_all(each), "tf32", cpus[each.batch][0]) for each in questions]
+    found += [gpu_contender(each, plan_all(each), "tf32", cpus[each.batch]) for each in questions]
     first = questions[0]
     answer, ways = rank_ways(found, others, objective=first.objective, limit_s=first.limit_s, batch=first.batch)
     return Ranked(answer, ways, tuple(instances(found)))

@@ -17,12 +17,20 @@ from analyzer.generation.options import Market, candidate, option, other_setting
 from analyzer.generation.request import Request, Setting, TimeLimits
 from analyzer.generation.times import Runner, timed
 from analyzer.pipeline.capacity.inference import CHOSEN_BATCHES
-from analyzer.pipeline.capacity.sizing import Copies, InstanceOffer, rented, rented_cpus, requested_gpus
+from analyzer.pipeline.capacity.sizing import (
+    Copies,
+    InstanceOffer,
+    no_machine_code,
+    rented,
+    rented_cpus,
+    requested_gpus,
+)
 from analyzer.pipeline.capacity.traffic import POISSON_NAME, CapacityQuestion
 from analyzer.pipeline.generation import GenerationBasis
 from analyzer.pipeline.predictor import Predictor
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.record.invocation import Texts
+from analyzer.record.outcome import WhyNot
 from analyzer.serving.continuous import GenerationServer
 from analyzer.serving.queue import Server, Sizing
 from analyzer.serving.search import GeneratingServer, GenerationDemand
@@ -85,12 +93,11 @@ class GenerationService:
         offer = InstanceOffer(
             instance=None, device=gpu.slug, name=gpu.name, kind="gpu", precision=setting.weights
         )
-        problem, servers = "", {}
-        if not gpu.runs_release_wheel:
-            problem = f"ONNX Runtime's release wheel has no machine code for {gpu.name}."
-        elif model.types_on(gpu, setting) is None:
-            problem = f"{gpu.name} has no kernels for weights of {setting.weights}."
-        else:
+        why_not, servers = no_machine_code(gpu), {}
+        if why_not is None and model.types_on(gpu, setting) is None:
+            sentence = f"{gpu.name} has no kernels for weights of {setting.weights}."
+            why_not = WhyNot(reason="kernels", sentence=sentence)
+        if why_not is None:
             widths = [question.gpus] if question.gpus is not None else model.widths
             runner = Runner(host=self._host)
             for width in widths:
@@ -98,14 +105,16 @@ class GenerationService:
                 if result is not None:
                     servers[width] = result
             if not servers:
-                problem = f"{gpu.name} has no room for the model and a request, however many share it."
+                sentence = f"{gpu.name} has no room for the model and a request, however many share it."
+                why_not = WhyNot(reason="memory", sentence=sentence)
         for instance in rented(self._instances, gpu, named=named):
             number = int(instance.gpu_count) if instance else max(servers, default=1)
             able = [width for width in servers if width <= number]
             if not able:
                 holders = gpu.name if number == 1 else f"{number} {gpu.name} together"
-                short_of = problem or f"No room for the model and a request: {holders} cannot hold them."
-                yield replace(offer, instance=instance, problem=short_of)
+                sentence = f"No room for the model and a request: {holders} cannot hold them."
+                short_of = why_not or WhyNot(reason="memory", sentence=sentence)
+                yield replace(offer, instance=instance, why_not=short_of)
             for width in able:
                 copies = _copies(1 if instance is None else number // width, servers[width])
                 yield replace(offer, instance=instance, width=width, copies=(copies,))
@@ -125,9 +134,12 @@ class GenerationService:
         )
         if result is not None:
             return replace(offer, copies=(_copies(1, result),))
-        if types is None:
-            return replace(offer, problem=f"A CPU has no kernels for weights of {setting.weights}.")
-        return replace(offer, problem=f"{instance.name} has no room for the model and a request.")
+        why_not = (
+            WhyNot(reason="kernels", sentence=f"A CPU has no kernels for weights of {setting.weights}.")
+            if types is None
+            else WhyNot(reason="memory", sentence=f"{instance.name} has no room for the model and a request.")
+        )
+        return replace(offer, why_not=why_not)
 
     def server(
         self, device: Device, setting: Setting, batches: Sequence[int], runner: Runner

@@ -13,14 +13,21 @@ from analyzer.devices.device import Device, Instance
 from analyzer.figures import Figure, QueueLoad
 from analyzer.memory.fit import fits
 from analyzer.pipeline.batches import AnalysisBasis
-from analyzer.pipeline.capacity.sizing import Copies, InstanceOffer, rented, rented_cpus, requested_gpus
+from analyzer.pipeline.capacity.sizing import (
+    Copies,
+    InstanceOffer,
+    no_machine_code,
+    rented,
+    rented_cpus,
+    requested_gpus,
+)
 from analyzer.pipeline.capacity.traffic import CapacityQuestion
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import decision_precision, model_precision
 from analyzer.precision import INTEGER_FORMS
 from analyzer.record.capacity import CapacityOption, ServicePoint
 from analyzer.record.invocation import Texts
-from analyzer.record.outcome import WORTHWHILE
+from analyzer.record.outcome import WORTHWHILE, WhyNot
 from analyzer.serving.queue import Server, ServiceCurve, Sizing
 from analyzer.serving.search import LOOSEST_LIMIT, Demand
 from analyzer.units import seconds, share
@@ -63,7 +70,7 @@ class InferenceService:
             precision = _types(basis, decision_precision(predictor.options, basis.prepared.graph, gpu))
             runs = _GpuRuns(basis, gpu, longest_s)
             for instance in rented(predictor.instances, gpu, named=gpus is not None):
-                times, problem = runs.times(instance)
+                times, why_not = runs.times(instance)
                 number = instance.replicas if instance else 1
                 yield InstanceOffer(
                     instance=instance,
@@ -72,7 +79,7 @@ class InferenceService:
                     kind="gpu",
                     precision=precision,
                     copies=(_copies(number, times),) if times else (),
-                    problem=problem,
+                    why_not=why_not,
                 )
         yield from _cpu_offers(basis, cpus, longest_s)
 
@@ -154,9 +161,8 @@ class _GpuRuns:
     def __init__(self, basis: AnalysisBasis, gpu: Device, longest_s: float) -> None:
         self._gpu = gpu
         self._best: dict[int, tuple[DecisionInput, Literal["gpu", "hybrid"], Figure]] = {}
-        self._problem = ""
-        if not gpu.runs_release_wheel:
-            self._problem = f"ONNX Runtime's release wheel has no machine code for {gpu.name}."
+        self._why_not = no_machine_code(gpu)
+        if self._why_not is not None:
             return
         same = basis.gpu is not None and basis.gpu.slug == gpu.slug
         measured = {
@@ -165,8 +171,8 @@ class _GpuRuns:
         runs, graphs = False, sorted(_graphs(basis).items())
         for batch, prepared in graphs:
             question = basis.predictor.decision_input(prepared, gpu, batch, measured.get(batch))
+            self._why_not = _no_answer(question)
             if question.fails:
-                self._problem = _no_answer(question)
                 return
             plans = plan_all(question, basis.predictor.problems)
             on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
@@ -180,13 +186,18 @@ class _GpuRuns:
                 if plan.latency.value > longest_s:
                     break
         if not self._best:
-            self._problem = (
-                f"{gpu.name} has no room for the model at batch {graphs[0][0]}."
+            self._why_not = (
+                WhyNot(
+                    reason="memory", sentence=f"{gpu.name} has no room for the model at batch {graphs[0][0]}."
+                )
                 if runs
-                else f"ONNX Runtime's CUDA session runs nothing of the model on {gpu.name}."
+                else WhyNot(
+                    reason="kernels",
+                    sentence=f"ONNX Runtime's CUDA session runs nothing of the model on {gpu.name}.",
+                )
             )
 
-    def times(self, instance: Instance | None) -> tuple[Times, str]:
+    def times(self, instance: Instance | None) -> tuple[Times, WhyNot | None]:
         """In an instance, beside its own processor; None for the GPU beside the analysis's own CPU."""
         times = {}
         for batch, (question, plan, latency) in self._best.items():
@@ -199,8 +210,9 @@ class _GpuRuns:
             if latency.value > 0:
                 times[batch] = latency
         if self._best and not times and instance is not None:
-            return {}, f"{instance.name} has no room for what {self._gpu.name} does not hold."
-        return times, self._problem
+            sentence = f"{instance.name} has no room for what {self._gpu.name} does not hold."
+            return {}, WhyNot(reason="memory", sentence=sentence)
+        return times, self._why_not
 
 
 def _graphs(basis: AnalysisBasis) -> Mapping[int, PreparedGraph]:
@@ -223,15 +235,18 @@ def _cpu_offers(basis: AnalysisBasis, cpus: Sequence[str], longest_s: float) -> 
             kind="cpu",
             precision=_types(basis, model_precision(basis.prepared.graph)),
             copies=copies,
-            problem=fails if fails or copies else f"{instance.name} has no room for the model at batch 1.",
+            why_not=fails
+            if fails or copies
+            else WhyNot(reason="memory", sentence=f"{instance.name} has no room for the model at batch 1."),
         )
 
 
-def _no_answer(question: DecisionInput) -> str:
-    """Return why nothing is planned, as a sentence; empty where something may be."""
-    if question.graph.empty_inputs or not question.fails:
-        return " ".join(question.graph.empty_inputs)
-    return f"ONNX Runtime cannot run the model: {question.fails.rstrip('.')}."
+def _no_answer(question: DecisionInput) -> WhyNot | None:
+    """Return why nothing is planned; None where something may be."""
+    if not question.fails:
+        return None
+    fails = f"ONNX Runtime cannot run the model: {question.fails.rstrip('.')}."
+    return WhyNot(reason="fails", sentence=" ".join(question.graph.empty_inputs) or fails)
 
 
 class _CpuTimes:

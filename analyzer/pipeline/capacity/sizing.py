@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -33,15 +33,20 @@ if TYPE_CHECKING:
     from analyzer.pipeline.capacity.inference import InferenceService
 
 
-def rank_services(result: CapacityResult, *, named: bool) -> tuple[Answer | None, tuple[RankedWay, ...]]:
+def rank_services(
+    result: CapacityResult, unable: Mapping[int, WhyNot], *, named: bool
+) -> tuple[Answer | None, tuple[RankedWay, ...]]:
     """Return the answer and all options, the answer's first.
 
     Where nothing keeps the limit at any count it is what comes nearest, with its least latency; None where
-    nothing runs. ``named``: whether the user chose the GPUs.
+    nothing runs. ``unable`` has options that cannot run, by index; ``named``: whether the user chose the GPUs.
     """
     best = result.best_option
     at = nearest(result) if best is None else result.best
-    ways = [_way(option, at == place, result, named=named) for place, option in enumerate(result.options)]
+    ways = [
+        _way(option, at == place, result, unable.get(place), named=named)
+        for place, option in enumerate(result.options)
+    ]
     if at is None or ways[at].latency_s is None:
         return None, tuple(ways)
     first = ways.pop(at)
@@ -49,7 +54,9 @@ def rank_services(result: CapacityResult, *, named: bool) -> tuple[Answer | None
     return seen_as(Answer, first, objective="cost", sentence=" ".join(sentences)), (first, *ways)
 
 
-def _way(option: CapacityOption, first: bool, result: CapacityResult, *, named: bool) -> RankedWay:
+def _way(
+    option: CapacityOption, first: bool, result: CapacityResult, unable: WhyNot | None, *, named: bool
+) -> RankedWay:
     seen = loads(result, result.options.index(option)) if not option.feasible else None
     late = (load.latency_s(result.percentile) for load in seen.loads) if seen is not None else ()
     return seen_as(
@@ -59,7 +66,7 @@ def _way(option: CapacityOption, first: bool, result: CapacityResult, *, named: 
         batch=option.max_batch,
         gpus=option.width if option.kind == "gpu" else 0,
         named=named and option.kind == "gpu",
-        runs=option.feasible or seen is not None,
+        runs=unable is None,
         meets=option.feasible,
         latency_s=min(filter(None, late), default=option.latency_s(result.percentile)),
         throughput_per_s=option.tokens_per_s
@@ -68,13 +75,13 @@ def _way(option: CapacityOption, first: bool, result: CapacityResult, *, named: 
         usd_origin=option.origin if option.usd_per_million is not None else "",
         usd_low_per_month=option.low_usd_per_month,
         usd_high_per_month=option.high_usd_per_month,
-        why_not=None if first else _why_not(option, result.best_option, runs=seen is not None),
+        why_not=None if first else unable or _why_not(option, result.best_option),
     )
 
 
-def _why_not(option: CapacityOption, best: CapacityOption | None, *, runs: bool) -> WhyNot:
+def _why_not(option: CapacityOption, best: CapacityOption | None) -> WhyNot:
     if not option.feasible or best is None:
-        return WhyNot(reason="limit" if runs else "fails", sentence=option.reason)
+        return WhyNot(reason="limit", sentence=option.reason)
     ours, theirs = _dollars(best), _dollars(option)
     more = None if ours is None or theirs is None else ratio((theirs,), (ours,))
     if more is None:
@@ -126,7 +133,7 @@ class InstanceOffer:
         precision: That the times are for.
         width: GPUs that share one copy.
         copies: Ways to run copies of the model side by side; none where it cannot run.
-        problem: Why it cannot, as a sentence.
+        why_not: Why it cannot.
     """
 
     instance: Instance | None
@@ -136,7 +143,7 @@ class InstanceOffer:
     precision: str
     width: int = 1
     copies: tuple[Copies, ...] = ()
-    problem: str = ""
+    why_not: WhyNot | None = None
 
 
 def with_capacity(
@@ -161,7 +168,7 @@ def with_capacity(
     offers = tuple(service.offers(gpus, cpus))
     every = [(service.least_s(copies), offer.name) for offer in offers for copies in offer.copies]
     if not every:
-        reason = next((f" {offer.problem}" for offer in offers if offer.problem), "")
+        reason = next((f" {offer.why_not.sentence}" for offer in offers if offer.why_not), "")
         raise UsageError(f"Nothing that was asked for can run the model.{reason}", hint=service.no_way)
     time_s, name = min(every)
     if time_s > need.limit_s:
@@ -206,7 +213,8 @@ def with_capacity(
         **service.keys,
     )
     # In place of those of one run or request.
-    answer, ranking = rank_services(result, named=gpus is not None)
+    unable = {number: one.why_not for number, (_, (one, _, _)) in enumerate(rows) if one.why_not is not None}
+    answer, ranking = rank_services(result, unable, named=gpus is not None)
     return replace(analysis, answer=answer, ranking=ranking, capacity=result)
 
 
@@ -256,6 +264,14 @@ def _dollars_of(option: CapacityOption) -> Figure | None:
     """Return the dollars a month; None where an end of the times' interval keeps no limit."""
     usd, low, high = option.usd_per_month, option.low_usd_per_month, option.high_usd_per_month
     return None if usd is None or low is None or high is None else Figure.about(usd, low, high)
+
+
+def no_machine_code(gpu: Device) -> WhyNot | None:
+    """Return why ONNX Runtime's release wheel runs nothing on a GPU; None where it does."""
+    if gpu.runs_release_wheel:
+        return None
+    sentence = f"ONNX Runtime's release wheel has no machine code for {gpu.name}."
+    return WhyNot(reason="no-machine-code", sentence=sentence)
 
 
 def requested_gpus(
@@ -332,7 +348,7 @@ def _option(
         precision=offer.precision,
         width=offer.width,
         feasible=False,
-        reason=offer.problem,
+        reason=offer.why_not.sentence if offer.why_not is not None else "",
     )
     if copies is None or sizing is None:
         return option
