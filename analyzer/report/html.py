@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyzer.checks.device_answers import source_location
+from analyzer.figures import Figure, total
 from analyzer.record.analysis import Analysis, Finding
+from analyzer.record.generation import GenerationResult
 from analyzer.record.invocation import amended, command_line
 from analyzer.report import (
     capacity_tables,
@@ -193,30 +195,48 @@ def _data(
 
 def _other_batches(analysis: Analysis) -> dict[str, Any]:
     """Return what the page answers other batches and limits from; nothing of a record of one batch."""
-    if len(analysis.sweep) < 2 or analysis.generation is not None or analysis.capacity is not None:
+    request, rows, limits = analysis.generation, {}, {"slo": analysis.verdict.slo_s}
+    if request is not None:
+        limits = {"ttft": request.ttft_limit_s, "tpot": request.tpot_limit_s}
+        name = generation_text.device(analysis, request)
+        rows = {batch: {name: _timed(*row)} for batch, row in _requests(request).items()}
+    else:
+        for row in analysis.sweep:
+            fitting = {name: plan for name, plan in row.plans.items() if plan.fits}
+            rows[row.batch] = {
+                figure_text.PLAN_TITLES[name]: _timed(plan.throughput_per_s, plan.latency)
+                for name, plan in fitting.items()
+            }
+    if len(rows) < 2 or analysis.capacity is not None:
         return {"sweep": None}
-    invocation = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)}, without=("slo",))
+    invocation = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)}, without=limits)
     return {
         "sweep": {
-            "batch": analysis.model.batch,
-            "limit": analysis.verdict.slo_s,
+            "batch": analysis.model.batch if request is None else request.batch,
+            "limits": limits,
             "command": "" if invocation is None else command_line(invocation),
-            "rows": [
-                [
-                    row.batch,
-                    {
-                        figure_text.PLAN_TITLES[name]: [
-                            *(plan.latency_s, plan.throughput_per_s, plan.origin),
-                            *(plan.low_s, plan.high_s),
-                        ]
-                        for name, plan in row.plans.items()
-                        if plan.fits
-                    },
-                ]
-                for row in analysis.sweep
-            ],
+            "rows": sorted(rows.items()),
         }
     }
+
+
+def _timed(rate: float, *times: Figure) -> tuple[Any, ...]:
+    return (rate, times[0].origin, *((time.value, *time.ends) for time in times))
+
+
+def _requests(result: GenerationResult) -> dict[int, tuple[float, Figure, Figure]]:
+    """Return tokens a second and both times of the request at each batch of the sweep that fits."""
+    fitting = {(one.batch, one.context): one for one in result.sweep if one.fits}
+    rows = {}
+    for (batch, context), first in fitting.items():
+        last = fitting.get((batch, context + result.output_tokens))
+        if context == result.prompt_tokens and last is not None:
+            # A token's time grows evenly with the tokens before it.
+            tpot = total((first.tpot, last.tpot)).scaled(0.5)
+            whole_s = first.ttft_s + (result.output_tokens - 1) * tpot.value
+            rows[batch] = batch * result.output_tokens / whole_s, first.ttft, tpot
+    # Of its own batch the request's own figures.
+    return rows | {result.batch: (result.tokens_per_s, result.ttft, result.tpot)}
 
 
 def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:

@@ -214,6 +214,16 @@ def test_dollars_of_a_split_are_those_of_the_split(records: Mapping[str, Record]
     )
 
 
+@pytest.mark.parametrize("objective", ["latency", "cost"])
+def test_a_cpu_has_one_price_in_plan_and_ranking(folder: Path, objective: str) -> None:
+    """The plan's card had the cheapest CPU of the price list, the ranking the instance with the CPU that was named."""
+    asked = record(f"samples/mlp.py --gpu l4 --cpu epyc-9654 --objective {objective} --no-run --quiet", folder)
+    (named,) = [one for one in asked["ranking"] if one["kind"] == "cpu" and one["named"] and one["requested"]]
+    keys = ("instance", "latency_s", "usd_per_million", "usd_low_per_million", "usd_high_per_million")
+    assert [_plan(asked, "cpu")[key] for key in keys] == [named[key] for key in keys]
+    assert named["usd_per_million"] is not None
+
+
 def test_a_limit_below_all_that_was_worked_out_is_unknown_and_not_impossible(folder: Path) -> None:
     """The page said that no instance keeps 4 ms; the command found one.
 

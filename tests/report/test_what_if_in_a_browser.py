@@ -10,7 +10,7 @@ import capacity_records as records
 import pytest
 import report_factory as factory
 
-from analyzer import analyze
+from analyzer import analyze, analyze_generation
 from analyzer.record.capacity import CapacityResult, InstanceLoads
 from analyzer.report import html
 from analyzer.units import count, seconds
@@ -290,16 +290,46 @@ def test_another_batch_and_another_limit_of_a_run_are_answered_from_its_sweep(vi
     row = analysis.sweep[-1]
     times = {name: plan.latency_s for name, plan in row.plans.items() if plan.fits}
     page.locator("#batch-form [name=batch]").fill(str(row.batch))
-    page.locator("#batch-form [name=limit]").fill(f"{min(times.values()) * 1e3 * 1.01:.10g}")
+    page.locator("#batch-form [name=slo]").fill(f"{min(times.values()) * 1e3 * 1.01:.10g}")
     sentence, sure = page.locator("#batch-answer p").all_text_contents()
     assert all(seconds(time) in sentence for time in times.values())
     assert f"{count(row.batch)} (" in sure
     # Below the least of them nothing is said to be impossible but at what was worked out.
-    page.locator("#batch-form [name=limit]").fill("0.000001")
+    page.locator("#batch-form [name=slo]").fill("0.000001")
     assert "No batch that was worked out keeps" in page.locator("#batch-answer").text_content()
     unknown = row.batch * 3 - 1
     page.locator("#batch-form [name=batch]").fill(str(unknown))
     assert f"Batch {count(unknown)} was not worked out" in page.locator("#batch-answer").text_content()
     page.locator("#batch-form [name=slider]").fill("0")
     assert page.locator("#batch-form [name=batch]").input_value() == str(analysis.sweep[0].batch)
+    assert seen.errors == []
+
+
+def test_another_batch_and_other_limits_of_a_request_are_answered_from_its_sweep(visit_text: Any) -> None:
+    """A token's time is the mean over the request: of a line that of its ends."""
+    analysis = analyze_generation(
+        "tests/golden/inputs/llama", gpu="h100", cpu="epyc-9654", gpus=2, ttft="500ms", tpot="30ms", run=False
+    )
+    request = analysis.generation
+    assert request is not None
+    page, seen = visit_text(html.render(analysis), looks=False)
+    page.wait_for_function(READY)
+    page.locator("#batch-what-if > summary").click()
+    answer = page.locator("#batch-answer p")
+    own, _ = answer.all_text_contents()
+    assert f"first token {seconds(request.ttft_s)} " in own
+    assert f"each further one {seconds(request.tpot_s)} " in own
+    ends = [one for one in request.sweep if one.batch == 8 and one.context in (1024, 1024 + 256)]
+    page.locator("#batch-form [name=batch]").fill("8")
+    page.locator("#batch-form [name=tpot]").fill("")
+    page.locator("#batch-form [name=ttft]").fill(f"{ends[0].ttft_s * 1e3 * 1.01:.10g}")
+    sentence, sure = answer.all_text_contents()
+    assert f"first token {seconds(ends[0].ttft_s)} " in sentence
+    assert f"each further one {seconds((ends[0].tpot_s + ends[1].tpot_s) / 2)} " in sentence
+    assert " 8 (" in sure
+    page.locator("#batch-form [name=tpot]").fill("0.001")
+    assert "No batch that was worked out keeps" in answer.all_text_contents()[1]
+    page.locator("#batch-form [name=batch]").fill("7")
+    assert "--batch 7" in answer.all_text_contents()[0]
+    assert "--tpot 0.001ms" in answer.all_text_contents()[0]
     assert seen.errors == []
