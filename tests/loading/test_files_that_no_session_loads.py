@@ -457,6 +457,8 @@ def test_a_function_whose_domain_is_not_imported_fails_the_gate(tmp_path: Path) 
 UNFIT = [
     Case("a window of another size", "Conv", [IMAGE, ones(4, 3, 3, 3)], {"kernel_shape": [5, 5]}),
     Case("groups", "Conv", [(FLOAT, [1, 6, 8, 8]), ones(5, 3, 3, 3)], {"group": 2}),
+    Case("channels of blocks", "DepthToSpace", [(FLOAT, [1, 4, 8, 8])], {"blocksize": 3}),
+    Case("a label of two sizes", "Einsum", [ROWS, (FLOAT, [7, 3])], {"equation": "ij,jk->ik"}),
 ]
 
 

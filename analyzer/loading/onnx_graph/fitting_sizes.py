@@ -108,6 +108,25 @@ def _stft(node: Node, data: Tensor) -> str:
     return f"its frames of {frame} exceed the signal of {signal}" if frame > signal else ""
 
 
+def _depth_to_space(node: Node, data: Tensor) -> str:
+    # core/providers/cpu/tensor/space_depth_ops.h
+    channels, size = (data.shape or ())[1:2], node.attributes["blocksize"]
+    unfit = next((count for count in channels if (count or 0) % size**2), 0)
+    return f"its {unfit} channels are no multiple of {size**2}" if unfit else ""
+
+
+def _einsum(node: Node, _data: Tensor) -> str:
+    """Look for a label of two sizes."""
+    equation = str(node.attributes.get("equation", "")).replace(" ", "")
+    sizes: dict[str, int] = {}
+    for labels, tensor in zip(equation.partition("->")[0].split(","), node.inputs, strict=False):
+        shape = () if tensor is None or tensor.shape is None else tensor.shape
+        for label, size in zip(labels, shape, strict=False) if "." not in labels else ():
+            if size not in (None, 1) and sizes.setdefault(label, size or 1) != size:
+                return f"its label {label} is {sizes[label]} and {size}"
+    return ""
+
+
 def _gather(node: Node, data: Tensor) -> str:
     indices, axis = node.input(1), node.attributes.get("axis", 0)
     if indices is None or indices.value is None or not indices.value.size:
@@ -135,6 +154,8 @@ def _pad(node: Node, data: Tensor) -> str:
 _MISFITS: Mapping[str, Callable[[Node, Tensor], str]] = {
     "Conv": _convolution,
     "ConvTranspose": _convolution,
+    "DepthToSpace": _depth_to_space,
+    "Einsum": _einsum,
     "Gather": _gather,
     "Pad": _pad,
     "Reshape": _reshape,
