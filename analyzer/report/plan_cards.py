@@ -69,6 +69,9 @@ def priced_on(analysis: Analysis) -> str:
             by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
     texts = [f"Dollars are of rented machines at full use: {'; '.join(parts)}."] if parts else []
+    cpu = analysis.plan("cpu")
+    if parts and cpu is not None and cpu.fits and cpu.usd_per_million is None:
+        texts.append(f"{analysis.devices.cpu.name} is not for rent: the ranking has CPUs that are.")
     return " ".join((*texts, *_doubtful_hosts(analysis)))
 
 

@@ -216,7 +216,7 @@ def test_dollars_of_a_split_are_those_of_the_split(records: Mapping[str, Record]
 
 @pytest.mark.parametrize("objective", ["latency", "cost"])
 def test_a_cpu_has_one_price_in_plan_and_ranking(folder: Path, objective: str) -> None:
-    """The plan's card had the cheapest CPU of the price list, the ranking the instance with the CPU that was named."""
+    """The plan's card had the cheapest CPU of the price list, the ranking the instance with the named CPU."""
     asked = record(f"samples/mlp.py --gpu l4 --cpu epyc-9654 --objective {objective} --no-run --quiet", folder)
     (named,) = [one for one in asked["ranking"] if one["kind"] == "cpu" and one["named"] and one["requested"]]
     keys = ("instance", "latency_s", "usd_per_million", "usd_low_per_million", "usd_high_per_million")
