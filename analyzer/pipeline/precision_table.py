@@ -13,7 +13,7 @@ from analyzer.conversion import HALF, NoForm, convert, integer_form
 from analyzer.decision import DecisionInput
 from analyzer.decision.decision_input import Side
 from analyzer.decision.error_components import over, ratio
-from analyzer.decision.money import cheapest, offers
+from analyzer.decision.money import cheapest, offers, on_its_device
 from analyzer.decision.plans import Plan, Plans, by_operator_type, session_plans
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
@@ -254,7 +254,7 @@ class _Table:
     ) -> PrecisionResult:
         if isinstance(form, str):
             return PrecisionResult(precision=precision, device=side, reason=form)
-        price = cheapest(offers(form.question, form.plan))
+        price = _price(form)
         speedup, time = None, form.latency
         if own is not None and own is not form:
             speedup = self._gain_on_cpu(own, form) if side == "cpu" else over(own.latency, time)
@@ -266,7 +266,7 @@ class _Table:
                     time = replace(own.latency, value=value, low=low, high=high, origin="predicted")
         loss = _LOSSES.get((precision, side), "") if speedup is not None and speedup[0] < 1 else ""
         if own is not None and speedup is not None and price is not None:
-            loss += _other_direction(speedup[0], cheapest(offers(own.question, own.plan)), price)
+            loss += _other_direction(speedup[0], _price(own), price)
         row = PrecisionResult(
             precision=precision,
             device=side,
@@ -281,6 +281,11 @@ class _Table:
             speedup_high=speedup[2] if speedup else None,
         )
         return row.priced_as(price)
+
+
+def _price(form: _Form) -> CostRow | None:
+    """Return the instance that runs a form for the least as the question's devices do; None where none does."""
+    return cheapest(on_its_device(form.question, form.plan, offers(form.question, form.plan)))
 
 
 def _other_direction(speedup: float, before: CostRow | None, after: CostRow) -> str:
