@@ -34,6 +34,8 @@ ROOMS = ("costs", "decision", "memory", "ort", "prediction", "serving")
 TIMEOUT_S = 600
 # A change that makes a list endless ends here.
 MEMORY_BYTES = 6 << 30
+# Of pytest: a test failed, as against an error before any ran.
+_FAILED = 1
 _UNCHANGED_CALLS = ("dataclass", "field", "cache", "lru_cache", "TypeVar")
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -111,7 +113,7 @@ def executing_tests(copy: Path, room: str) -> Mapping[Path, Mapping[int, Sequenc
     settings, data = copy / "coverage.ini", copy / "coverage.data"
     settings.write_text("[run]\n", encoding="utf-8")
     options = [f"--cov=analyzer/{room}", "--cov-context=test", "--cov-report=", f"--cov-config={settings}"]
-    if not _passes(copy, [f"tests/{room}", *options], COVERAGE_FILE=str(data)):
+    if _status(copy, [f"tests/{room}", *options], COVERAGE_FILE=str(data)):
         sys.exit(f"The quick tests of {room} fail without a change.")
     coverage = CoverageData(str(data))
     coverage.read()
@@ -134,28 +136,26 @@ def is_noticed(
     (copy / path).write_text(mutant.text, encoding="utf-8")
     try:
         # Results that a test caches, and lines that run on import, count for other tests too.
-        return bool(first and not _passes(copy, first)) or not _passes(copy, [f"tests/{room}"])
+        return (bool(first) and _status(copy, first) == _FAILED) or bool(_status(copy, [f"tests/{room}"]))
     finally:
         shutil.copy(mutant.path, copy / path)
 
 
-def _passes(copy: Path, arguments: Sequence[str], **environment: str) -> bool:
+def _status(copy: Path, arguments: Sequence[str], **environment: str) -> int:
+    """Return the exit status of pytest, up to the first failure."""
     command = [sys.executable, "-m", "pytest", *arguments, "-x", "-q", "-n", "0", "-m", "not slow"]
     try:
-        return (
-            subprocess.run(
-                [*command, "-p", "no:cacheprovider"],
-                cwd=copy,
-                env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", **environment},
-                capture_output=True,
-                timeout=TIMEOUT_S,
-                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES)),
-                check=False,
-            ).returncode
-            == 0
-        )
+        return subprocess.run(
+            [*command, "-p", "no:cacheprovider"],
+            cwd=copy,
+            env={**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES)),
+            check=False,
+        ).returncode
     except subprocess.TimeoutExpired:
-        return False
+        return _FAILED
 
 
 def mutants_of(room: str) -> Iterator[Mutant]:

@@ -12,7 +12,6 @@ from onnx import helper
 from analyzer.costs import count, count_node, folded_flops, fused
 from analyzer.costs.table import CostTable
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.memory.fit import peak_memory_bytes
 from analyzer.record.analysis import Coverage
 
 
@@ -112,59 +111,6 @@ def test_a_gather_in_a_group_reads_its_rows_alone(make_graph: Callable[..., Any]
     (group,) = fused(graph, table, [Members((0, 1))])
     assert group.bytes_read == 3 * 8 * 4 + 3 * 8
     assert group.bytes_written == 3 * 8 * 4
-
-
-def test_peak_memory_follows_lifetimes(make_graph: Callable[..., Any]) -> None:
-    # x (40) -> a (400) -> b (40) -> y (40): at most x, a and b live together
-    nodes = [
-        helper.make_node("Expand", ["x", "big"], ["a"]),
-        helper.make_node("ReduceSum", ["a", "axes"], ["b"], keepdims=0),
-        helper.make_node("Relu", ["b"], ["y"]),
-    ]
-    constants = {"big": np.array([10, 10]), "axes": np.array([0])}
-    graph = make_graph(nodes, {"x": [1, 10]}, ["y"], constants)
-    assert peak_memory_bytes(graph) == 40 + 400 + 40
-    assert peak_memory_bytes(graph, inputs=False) == 400 + 40
-
-
-def test_a_branch_keeps_its_tensor_alive(make_graph: Callable[..., Any]) -> None:
-    nodes = [
-        helper.make_node("Relu", ["x"], ["a"]),
-        helper.make_node("Exp", ["a"], ["b"]),
-        helper.make_node("Tanh", ["b"], ["c"]),
-        helper.make_node("Add", ["a", "c"], ["y"]),
-    ]
-    graph = make_graph(nodes, {"x": [10]}, ["y"])
-    assert peak_memory_bytes(graph, inputs=False) == 3 * 40
-
-
-def test_an_activation_function_writes_over_an_input_that_nothing_else_reads(
-    make_graph: Callable[..., Any],
-) -> None:
-    nodes = [
-        helper.make_node("Exp", ["x"], ["a"]),
-        helper.make_node("Tanh", ["a"], ["b"]),
-        helper.make_node("ReduceSum", ["b"], ["y"], keepdims=0),
-    ]
-    graph = make_graph(nodes, {"x": [10]}, ["y"])
-    assert peak_memory_bytes(graph, inputs=False) == 40 + 4
-    assert peak_memory_bytes(graph, inputs=False, in_place=False) == 2 * 40
-
-
-def test_an_output_of_the_model_has_memory_of_its_own(make_graph: Callable[..., Any]) -> None:
-    nodes = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Tanh", ["a"], ["y"])]
-    assert peak_memory_bytes(make_graph(nodes, {"x": [10]}, ["y"]), inputs=False) == 2 * 40
-
-
-def test_a_view_shares_memory_and_weights_are_apart(make_graph: Callable[..., Any]) -> None:
-    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Reshape", ["a", "s"], ["y"])]
-    graph = make_graph(nodes, {"x": [2, 5]}, ["y"], {"s": np.array([10])}, weights={"unused": [1000]})
-    assert peak_memory_bytes(graph, inputs=False) == 40
-
-
-def test_peak_memory_is_unknown_where_a_size_is(make_graph: Callable[..., Any]) -> None:
-    nodes = [helper.make_node("NonZero", ["x"], ["a"]), helper.make_node("Cast", ["a"], ["y"], to=1)]
-    assert peak_memory_bytes(make_graph(nodes, {"x": [4]}, ["y"])) is None
 
 
 def test_what_is_folded_has_no_cost_in_a_run_and_its_flops_are_known() -> None:

@@ -257,19 +257,23 @@ def packed_heads() -> Any:
 
 
 def model(
-    nodes: list[onnx.NodeProto], given: list[int], result: list[int], weights: dict[str, tuple[int, ...]]
+    nodes: list[onnx.NodeProto],
+    given: list[int],
+    result: list[int],
+    weights: dict[str, tuple[int, ...]],
+    batch: int = 1,
 ) -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     stored = {name: rng.standard_normal(shape).astype(np.float32) * 0.1 for name, shape in weights.items()}
-    stored |= {"heads": np.array([1, 48, 4, 8]), "flat": np.array([1, 48, 32])}
-    stored |= {"packed": np.array([1, 48, 3, 4, 8])} | {f"at{place}": np.array([place]) for place in range(4)}
+    stored |= {"heads": np.array([-1, 48, 4, 8]), "flat": np.array([-1, 48, 32])}
+    stored |= {"packed": np.array([-1, 48, 3, 4, 8])} | {f"at{place}": np.array([place]) for place in range(4)}
     for number, item in enumerate(nodes):
         item.name = item.name or f"{item.op_type}_{number}"
     graph = helper.make_graph(
         nodes,
         "arena",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, result)],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, *given[1:]])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [batch, *result[1:]])],
         [
             numpy_helper.from_array(value, name)
             for name, value in stored.items()
@@ -303,10 +307,30 @@ def held_by_the_arena(proto: onnx.ModelProto, folder: Path) -> tuple[int, list[s
 
 
 @pytest.mark.parametrize("make", [residual_blocks, encoder_and_decoder, attention_blocks, packed_heads])
-def test_the_plan_holds_what_the_arena_holds(make: Callable[..., Any], tmp_path: Path) -> None:
-    proto = model(*make())
+def test_the_plan_holds_what_the_arena_holds_and_moves_to_another_batch(
+    make: Callable[..., Any], tmp_path: Path
+) -> None:
+    proto, larger = model(*make()), to_graph(model(*make(), batch=3))
     held, names = held_by_the_arena(proto, tmp_path)
     if make in (residual_blocks, encoder_and_decoder) and not any("nchwc" in name for name in names):
         pytest.skip("this processor has no blocked kernels")
     graph = to_graph(proto)
-    assert SessionPlan.of(graph, predicted_groups(graph, "cpu")).peak_bytes("cpu", inputs=False) == held
+    plan = SessionPlan.of(graph, predicted_groups(graph, "cpu"))
+    assert plan.peak_bytes("cpu", inputs=False) == held
+    moved = plan.at(larger)
+    assert moved is not None
+    for inputs in (True, False):
+        peak = SessionPlan.of(larger, predicted_groups(larger, "cpu")).peak_bytes("cpu", inputs=inputs)
+        assert moved.peak_bytes("cpu", inputs=inputs) == peak
+
+
+def test_a_plan_does_not_move_to_a_batch_at_which_other_tensors_are_of_one_shape() -> None:
+    # At batch 1 the second product has the shape of the first; at batch 2 of none.
+    def at(batch: int) -> Graph:
+        nodes = [node("Tile", ["x", "two"], ["a"]), node("Exp", ["one"], ["b"]), node("Add", ["a", "b"], ["y"])]
+        return graph_of(nodes, {"x": [batch, 5], "one": [1, 10]}, ["y"], {"two": np.array([1, 2])})
+
+    plan = SessionPlan.of(at(1), alone(at(1)))
+    assert plan.at(at(1)) is not None
+    assert plan.at(at(2)) is None
+    assert SessionPlan.of(at(2), alone(at(2))).at(at(1)) is None

@@ -14,7 +14,15 @@ from analyzer.api import analyze
 from analyzer.devices.catalogue import device
 from analyzer.loading.load import load
 from analyzer.loading.model_reference import parse_reference
-from analyzer.memory.fit import fits, largest_between, largest_by_growth, largest_from, room
+from analyzer.memory.fit import (
+    context_note,
+    cuda_room_if_arena_grows,
+    fits,
+    largest_between,
+    largest_by_growth,
+    largest_from,
+    room,
+)
 from analyzer.pipeline.machine import does_not_fit
 from analyzer.record.training_step import StepMemory
 
@@ -81,6 +89,20 @@ def test_a_gpu_has_room_beside_the_context_and_a_cpu_has_all_of_its_memory() -> 
     assert room(replace(L4, memory_bytes=None)) is None
     assert room(None) is None
     assert [fits(None, 1), fits(1, None), fits(1, 1), fits(2, 1)] == [True, True, True, False]
+
+
+def test_a_note_names_the_context_where_it_alone_is_too_much() -> None:
+    # 1 GB less 300 MB of the context; the arena doubles, so that half of that may be in use.
+    needed = (None, 700_000_000, 700_000_001, 10**9, 10**9 + 1)
+    assert [bool(context_note(bytes_needed, 10**9)) for bytes_needed in needed] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert context_note(1, None) == ""
+    assert cuda_room_if_arena_grows(10**9) == 350_000_000
 
 
 @pytest.mark.parametrize("largest", [0, 1, 2, 7, 100, 4096])

@@ -70,7 +70,7 @@ def _table(node: Node) -> tuple[int, int]:
 
 
 def _post(node: Node, scores: int) -> int:
-    return _POST.get(node.attributes.get("post_transform", "NONE"), 0) * scores
+    return _POST[node.attributes.get("post_transform", "NONE")] * scores
 
 
 def _linear(node: Node, outputs: int) -> Cost:
