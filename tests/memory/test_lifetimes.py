@@ -66,11 +66,10 @@ def most_alive(graph: Graph, in_place: bool) -> int:
         if node.op_type == "Reshape" or takes_over:
             buffer[made.name] = buffer[read]
         else:
-            buffer[made.name], born[made.name], size[made.name] = made.name, node.index, made.nbytes
-    dies = {
-        held: max([last[name] for name, one in buffer.items() if one == held] + [born[held]]) for held in born
-    }
-    dies["x"] = end
+            buffer[made.name], born[made.name], size[made.name] = made.name, node.index, made.nbytes or 0
+    dies = born | {"x": end}
+    for name, held in buffer.items():
+        dies[held] = max(dies[held], last[name])
     return max(
         sum(size[held] for held in born if born[held] <= moment <= dies[held]) for moment in range(-1, end)
     )

@@ -257,11 +257,11 @@ def packed_heads() -> Any:
 
 
 def model(
+    batch: int,
     nodes: list[onnx.NodeProto],
     given: list[int],
     result: list[int],
     weights: dict[str, tuple[int, ...]],
-    batch: int = 1,
 ) -> onnx.ModelProto:
     rng = np.random.default_rng(0)
     stored = {name: rng.standard_normal(shape).astype(np.float32) * 0.1 for name, shape in weights.items()}
@@ -310,7 +310,7 @@ def held_by_the_arena(proto: onnx.ModelProto, folder: Path) -> tuple[int, list[s
 def test_the_plan_holds_what_the_arena_holds_and_moves_to_another_batch(
     make: Callable[..., Any], tmp_path: Path
 ) -> None:
-    proto, larger = model(*make()), to_graph(model(*make(), batch=3))
+    proto, larger = model(1, *make()), to_graph(model(3, *make()))
     held, names = held_by_the_arena(proto, tmp_path)
     if make in (residual_blocks, encoder_and_decoder) and not any("nchwc" in name for name in names):
         pytest.skip("this processor has no blocked kernels")
