@@ -195,18 +195,20 @@ def _data(
 
 def _other_batches(analysis: Analysis) -> dict[str, Any]:
     """Return what the page answers other batches and limits from; nothing of a record of one batch."""
-    request, rows, limits = analysis.generation, {}, {"slo": analysis.verdict.slo_s}
-    if request is not None:
-        limits = {"ttft": request.ttft_limit_s, "tpot": request.tpot_limit_s}
-        name = generation_text.device(analysis, request)
-        rows = {batch: {name: _timed(*row)} for batch, row in _requests(request).items()}
-    else:
-        for row in analysis.sweep:
-            fitting = {name: plan for name, plan in row.plans.items() if plan.fits}
-            rows[row.batch] = {
+    request = analysis.generation
+    if request is None:
+        limits = {"slo": analysis.verdict.slo_s}
+        rows = {
+            row.batch: {
                 figure_text.PLAN_TITLES[name]: _timed(plan.throughput_per_s, plan.latency)
-                for name, plan in fitting.items()
+                for name, plan in row.plans.items()
+                if plan.fits
             }
+            for row in analysis.sweep
+        }
+    else:
+        limits = {"ttft": request.ttft_limit_s, "tpot": request.tpot_limit_s}
+        rows = _requests(request, generation_text.device(analysis, request))
     if len(rows) < 2 or analysis.capacity is not None:
         return {"sweep": None}
     invocation = analysis.invocation and amended(analysis.invocation, {"batch": ("BATCH",)}, without=limits)
@@ -221,22 +223,26 @@ def _other_batches(analysis: Analysis) -> dict[str, Any]:
 
 
 def _timed(rate: float, *times: Figure) -> tuple[Any, ...]:
-    return (rate, times[0].origin, *((time.value, *time.ends) for time in times))
+    """Return the rate, the origin, and the ends of each time with the time between them."""
+    return (rate, times[0].origin, *(time.ends for time in times))
 
 
-def _requests(result: GenerationResult) -> dict[int, tuple[float, Figure, Figure]]:
-    """Return tokens a second and both times of the request at each batch of the sweep that fits."""
-    fitting = {(one.batch, one.context): one for one in result.sweep if one.fits}
+def _requests(result: GenerationResult, device: str) -> dict[int, dict[str, tuple[Any, ...]]]:
+    """Return the request at each batch of the sweep; no way to run it where it does not fit."""
+    points = {(one.batch, one.context): one for one in result.sweep}
     rows = {}
-    for (batch, context), first in fitting.items():
-        last = fitting.get((batch, context + result.output_tokens))
-        if context == result.prompt_tokens and last is not None:
-            # A token's time grows evenly with the tokens before it.
-            tpot = total((first.tpot, last.tpot)).scaled(0.5)
-            whole_s = first.ttft_s + (result.output_tokens - 1) * tpot.value
-            rows[batch] = batch * result.output_tokens / whole_s, first.ttft, tpot
-    # Of its own batch the request's own figures.
-    return rows | {result.batch: (result.tokens_per_s, result.ttft, result.tpot)}
+    for (batch, context), first in points.items():
+        last = points.get((batch, context + result.output_tokens))
+        if context != result.prompt_tokens or last is None:
+            continue
+        # A token's time grows evenly with the tokens before it.
+        tpot = total((first.tpot, last.tpot)).scaled(0.5)
+        whole_s = first.ttft_s + (result.output_tokens - 1) * tpot.value
+        of_batch = batch * result.output_tokens / whole_s, first.ttft, tpot
+        if batch == result.batch:  # the request's own figures
+            of_batch = result.tokens_per_s, result.ttft, result.tpot
+        rows[batch] = {device: _timed(*of_batch)} if last.fits else {}
+    return rows
 
 
 def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:

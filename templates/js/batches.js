@@ -11,11 +11,11 @@
   const names = Object.keys(told.limits);
   const request = names.length > 1;
   const rate = (value) => request ? `${figure(Math.round(value), "count")} tokens/s` : figure(value, "per_second");
-  const time = (origin, [value, low, high]) => [figure(value, "seconds"), signs[origin], low && high ? `(${figure(low, "seconds")} to ${figure(high, "seconds")})` : ""].filter(Boolean).join(" ");
+  const time = (origin, [low, value, high]) => [figure(value, "seconds"), signs[origin], low && high ? `(${figure(low, "seconds")} to ${figure(high, "seconds")})` : ""].filter(Boolean).join(" ");
   const times = ([, origin, ...all]) => all.map((one, at) => (request ? ["first token ", "each further one "][at] : "") + time(origin, one)).join(", ");
-  const quickest = (plans) => Object.entries(plans).sort(([, one], [, other]) => one[2][0] - other[2][0]);
+  const quickest = (plans) => Object.entries(plans).sort(([, one], [, other]) => one[2][1] - other[2][1]);
   const limits = () => names.map((name) => Number(form[name].value) / 1e3);
-  const keeps = (plan) => limits().every((limit, at) => !limit || plan[2 + at][0] <= limit);
+  const keeps = (plan) => limits().every((limit, at) => !limit || plan[2 + at][1] <= limit);
   const within = () => limits().filter(Boolean).map((limit) => figure(limit, "seconds")).join(" and ");
 
   function largest() {
@@ -36,9 +36,9 @@
     } else if (row) {
       sentence.textContent = `Batch ${figure(batch, "count")} does not fit.`;
     } else {
-      const between = near.map(([known, of]) => `${figure(known, "count")} (${quickest(of).slice(0, 1).map(([name, plan]) => `${name} ${times(plan)}`).join("")})`);
-      const asked = names.map((name) => (form[name].value ? ` --${name} ${form[name].value}ms` : "")).join("");
-      sentence.textContent = `Batch ${figure(batch, "count")} was not worked out${between.length ? `; next to it are ${between.join(" and ")}` : ""}.${told.command ? ` ${told.command.replace("--batch BATCH", `--batch ${batch}`)}${asked} answers it.` : ""}`;
+      const between = near.map(([known, of]) => `${figure(known, "count")} (${quickest(of).slice(0, 1).map(([name, plan]) => `${name} ${times(plan)}`).join("") || "does not fit"})`);
+      const flags = names.map((name) => (form[name].value ? ` --${name} ${form[name].value}ms` : "")).join("");
+      sentence.textContent = `Batch ${figure(batch, "count")} was not worked out${between.length ? `; next to it are ${between.join(" and ")}` : ""}.${told.command ? ` ${told.command.replace("--batch BATCH", `--batch ${batch}`)}${flags} answers it.` : ""}`;
     }
     const kept = plans.find(([, plan]) => keeps(plan));
     const verdict = plans.length ? (kept ? `${kept[0]} keeps ${within()}. ` : `Nothing keeps ${within()} there. `) : "";

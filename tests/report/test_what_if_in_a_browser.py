@@ -293,6 +293,8 @@ def test_another_batch_and_another_limit_of_a_run_are_answered_from_its_sweep(vi
     page.locator("#batch-form [name=slo]").fill(f"{min(times.values()) * 1e3 * 1.01:.10g}")
     sentence, sure = page.locator("#batch-answer p").all_text_contents()
     assert all(seconds(time) in sentence for time in times.values())
+    fitting = [plan for plan in row.plans.values() if plan.fits]
+    assert all(f"({seconds(plan.low_s)} to {seconds(plan.high_s)})" in sentence for plan in fitting)
     assert f"{count(row.batch)} (" in sure
     # Below the least of them nothing is said to be impossible but at what was worked out.
     page.locator("#batch-form [name=slo]").fill("0.000001")
@@ -318,6 +320,7 @@ def test_another_batch_and_other_limits_of_a_request_are_answered_from_its_sweep
     answer = page.locator("#batch-answer p")
     own, _ = answer.all_text_contents()
     assert f"first token {seconds(request.ttft_s)} " in own
+    assert f"({seconds(request.tpot_low_s)} to {seconds(request.tpot_high_s)})" in own
     assert f"each further one {seconds(request.tpot_s)} " in own
     ends = [one for one in request.sweep if one.batch == 8 and one.context in (1024, 1024 + 256)]
     page.locator("#batch-form [name=batch]").fill("8")
@@ -332,4 +335,16 @@ def test_another_batch_and_other_limits_of_a_request_are_answered_from_its_sweep
     page.locator("#batch-form [name=batch]").fill("7")
     assert "--batch 7" in answer.all_text_contents()[0]
     assert "--tpot 0.001ms" in answer.all_text_contents()[0]
+    assert seen.errors == []
+
+
+def test_a_batch_of_a_request_that_has_no_room_is_said_not_to_fit(visit_text: Any) -> None:
+    """8 billion parameters of 2 bytes leave an L4 some 7 GB: 64 caches of 1,280 x 131,072 bytes are 10.7 GB."""
+    analysis = analyze_generation("tests/golden/inputs/llama", gpu="l4", cpu="epyc-9654", gpus=1, run=False)
+    page, seen = visit_text(html.render(analysis), looks=False)
+    page.wait_for_function(READY)
+    page.locator("#batch-what-if > summary").click()
+    for batch, text in ((64, "Batch 64 does not fit."), (63, "64 (does not fit)")):
+        page.locator("#batch-form [name=batch]").fill(str(batch))
+        assert text in page.locator("#batch-answer").text_content()
     assert seen.errors == []
