@@ -17,6 +17,7 @@ from analyzer.decision.error_components import (
     ratio,
     summed,
 )
+from analyzer.decision.money import on_its_device
 from analyzer.decision.plans import Name, Plan, Plans, busy_weights
 from analyzer.record.analysis import CostRow
 from analyzer.record.outcome import WORTHWHILE
@@ -42,7 +43,7 @@ class Choice:
             ``pins``.
         misses_slo: Whether no eligible plan meets the SLO, so that the nearest was chosen.
         objective: What decided: ``latency`` where the wished objective is not known for every plan.
-        cpu_price: The instance of another CPU whose dollars were compared, where this one is rented nowhere.
+        cpu_price: The instance of another CPU whose dollars were compared, where no machine has this one.
     """
 
     device: VerdictDevice
@@ -68,6 +69,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
     in_time = [plan for plan in eligible if plan.latency.keeps(question.limit_s) is not False]
     weighted, objective = _weighted_by_objective(question, plans, prices)
     on_cpu = prices.get("cpu") if objective == "cost" else None
+    is_own = on_cpu is not None and bool(on_its_device(question, plans.cpu, (on_cpu,)))
     misses_slo = not in_time
     if misses_slo:  # the plan that comes nearest to the limit is wanted, whatever the objective
         weighted = _by_time(plans)
@@ -87,7 +89,7 @@ def choose(question: DecisionInput, plans: Plans, prices: Prices) -> Choice:
         ineligible=ineligible,
         misses_slo=misses_slo,
         objective=objective,
-        cpu_price=None if on_cpu is None or on_cpu.latency == plans.cpu.latency else on_cpu,
+        cpu_price=None if is_own else on_cpu,
     )
 
 

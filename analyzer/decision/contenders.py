@@ -104,9 +104,10 @@ def gpu_contender(
         fails = question.placement.fails.rstrip(".") if question.placement else ""
         why = f"ONNX Runtime makes no such session: {fails}" if fails else "its time is not known"
         return Contender(way=_not_run(about, "fails", why), label=label)
-    rented = cheapest(one.price for one in cpus if one.price is not None)
-    prices: dict[Name, CostRow | None] = {"cpu": cpus[0].price or rented}
+    prices: dict[Name, CostRow | None] = {}
     if question.objective == "cost":  # offers are dear to ask for and compared under this objective alone
+        rented = cheapest(one.price for one in cpus if one.price is not None)
+        prices["cpu"] = cpus[0].price or rented
         prices |= {plan.name: cheapest(offers(question, plan)) for plan in plans if plan.name != "cpu"}
     choice = choose(question, plans, prices)
     plan = plan_with_gpu(question, plans, choice)

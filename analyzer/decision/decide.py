@@ -141,7 +141,7 @@ def decide(question: DecisionInput, swept: Sweep | None = None, plans: Plans | N
         # The best plan is the CUDA session: so it is where it is priced.
         offers_by_plan["hybrid"] = offers_by_plan["gpu"]
     prices = {plan.name: cheapest(on_its_device(question, plan, offers_by_plan[plan.name])) for plan in plans}
-    # Under dollars a CPU that nobody rents out is compared as the cheapest one that somebody does.
+    # Under dollars a CPU that is not for rent is compared as the cheapest one that is.
     rented = {name: prices[name] or cheapest(plan_offers) for name, plan_offers in offers_by_plan.items()}
     choice = choose(question, plans, rented)
     # What the record calls placement is the best split even where a single session is chosen: it shows which

@@ -55,14 +55,11 @@ def on_its_device(question: DecisionInput, plan: Plan, rows: Iterable[CostRow]) 
     """Return instances that run the plan as the question's devices do: of a CPU's, those that have this CPU."""
     if "gpu" in plan.sides:
         return tuple(rows)
-    cpus = {(one.provider, one.name): one.cpu for one in question.instances}
     model = model_of(question.cpu)
     return tuple(
         row
         for row in rows
-        if cpus[row.provider, row.instance] == model
-        and row.latency is not None
-        and row.latency.ends == plan.latency.ends
+        if row.device == model and row.latency is not None and row.latency.ends == plan.latency.ends
     )
 
 

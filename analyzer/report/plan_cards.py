@@ -66,12 +66,15 @@ def priced_on(analysis: Analysis) -> str:
     by_instance: dict[str, list[str]] = {}
     for plan in analysis.plans:
         if plan.usd_per_million is not None and plan.instance:
-            by_instance.setdefault(_rented(analysis, plan), []).append(_title(analysis, plan))
+            by_instance.setdefault(_rented(plan), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
     texts = [f"Dollars are of rented machines at full use: {'; '.join(parts)}."] if parts else []
     cpu = analysis.plan("cpu")
-    if parts and cpu is not None and cpu.fits and cpu.usd_per_million is None:
-        texts.append(f"{analysis.devices.cpu.name} is not for rent: the ranking has CPUs that are.")
+    others = any(one.kind == "cpu" and not one.named and one.runs for one in analysis.ranking)
+    if parts and others and cpu is not None and cpu.fits and cpu.usd_per_million is None:
+        texts.append(
+            f"No rented machine has {analysis.devices.cpu.name} with its cores: the ranking has others."
+        )
     return " ".join((*texts, *_doubtful_hosts(analysis)))
 
 
@@ -86,23 +89,9 @@ def _doubtful_hosts(analysis: Analysis) -> Iterator[str]:
         yield f"The CPU of {instance} is not known: taken as {host}, with wider intervals."
 
 
-def _rented(analysis: Analysis, plan: PlanResult) -> str:
+def _rented(plan: PlanResult) -> str:
     """Return the instance whose dollars a plan has: ``c1 ($0.17 an hour, 1.2 ms there)``, another time said."""
-    batch = analysis.model.batch
-    there = next(
-        (
-            one.latency_s
-            for one in analysis.ranking
-            # The best plan may be the CPU's own, whose instances have that plan.
-            if one.requested
-            and one.batch == batch
-            and one.plan == (twin(analysis, plan) or plan.name)
-            and one.instance == plan.instance
-        ),
-        None,
-    )
-    if plan.instance_latency_s is not None:
-        there = plan.instance_latency_s
+    there = plan.instance_latency_s
     elsewhere = there is not None and seconds(there) != seconds(plan.latency_s)
     parts = (
         f"{dollars(plan.usd_per_hour)} an hour" if plan.usd_per_hour is not None else "",
@@ -136,7 +125,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         chosen=analysis.verdict.device == plan.name and plan.fits,
         dollars_interval=dollars_range[0],
         dollars_origin=dollars_range[1],
-        rented=_rented(analysis, plan),
+        rented=_rented(plan),
         energy_interval=joules_range[0],
         energy_origin=joules_range[1],
         copies=copies,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import ranking_records as rankings
 import rendering
 import report_factory as factory
 
@@ -15,7 +16,6 @@ from analyzer.checks.device_answers import operator_label
 from analyzer.errors import UsageError
 from analyzer.record.analysis import Analysis, BatchRange, Opportunity, Where
 from analyzer.record.invocation import Invocation
-from analyzer.record.outcome import RankedWay
 from analyzer.report import (
     FORMATS,
     figure_text,
@@ -320,24 +320,23 @@ def test_the_instances_whose_dollars_are_told_are_named() -> None:
     assert plan_cards.priced_on(replace(base, plans=unknown)) == ""
 
 
+def test_only_a_cpu_whose_like_is_for_rent_is_compared_with_the_rented_ones() -> None:
+    """One that has no kernels has no price for another reason, and nothing is ranked behind it."""
+    base = factory.analysis()
+    plans = tuple(replace(plan, usd_per_million=None) if plan.name == "cpu" else plan for plan in base.plans)
+    rented = rankings.candidate("Other", 0.02, kind="cpu", plan="cpu", named=False, instance="c1")
+    said = f"No rented machine has {base.devices.cpu.name} with its cores: the ranking has others."
+    assert said in plan_cards.priced_on(replace(base, plans=plans, ranking=(rented,)))
+    assert said not in plan_cards.priced_on(replace(base, plans=plans, ranking=()))
+
+
 def test_dollars_of_another_machine_are_told_with_the_time_there() -> None:
     """The CPU plan takes 80 ms here and 20 on the instance whose dollars it has."""
     base = factory.analysis()
-    plans = tuple(
-        replace(plan, usd_per_million=1.0, instance="c1") if plan.name == "cpu" else plan for plan in base.plans
+    there = {"usd_per_million": 1.0, "instance": "c1", "instance_latency_s": 0.02}
+    told = replace(
+        base, plans=tuple(replace(plan, **there) if plan.name == "cpu" else plan for plan in base.plans)
     )
-    there = RankedWay(
-        device="other",
-        device_name="Other",
-        kind="cpu",
-        plan="cpu",
-        precision="fp32",
-        batch=base.model.batch,
-        named=False,
-        latency_s=0.02,
-        instance="c1",
-    )
-    told = replace(base, plans=plans, ranking=(there,))
     said = (
         "Dollars are of rented machines at full use: CPU: c1 (20.0 ms there); GPU and Best plan: "
         "imaginary.large."

@@ -172,7 +172,7 @@ class _GpuRuns:
         for batch, prepared in graphs:
             question = basis.predictor.decision_input(prepared, gpu, batch, measured.get(batch))
             self._why_not = _no_answer(question)
-            if question.fails:
+            if self._why_not is not None:
                 return
             plans = plan_all(question, basis.predictor.problems)
             on_gpu = [plan for plan in plans if plan.name != "cpu" and plan.on_gpu]
