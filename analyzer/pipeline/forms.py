@@ -14,7 +14,7 @@ from analyzer.ort.execution import Group
 from analyzer.ort.rewriting import QUANTIZERS
 from analyzer.pipeline.prepared import PreparedGraph
 from analyzer.pipeline.target_devices import model_precision
-from analyzer.precision import INTEGER_FORMS, own_precision
+from analyzer.precision import INTEGER_FORMS
 from analyzer.text import first_few, plural
 
 HOW_MADE = {
@@ -70,7 +70,7 @@ _FLOATS = frozenset({"float32", "float16", "bfloat16"})
 def sentences(prepared: PreparedGraph, *, gpu: bool) -> Iterator[str]:
     """Yield notes on a quantised model, or on one that a CPU cannot run."""
     form = integer_form(prepared.graph)
-    if form is None and own_precision(prepared.graph.initializers) == "bf16":
+    if form is None and model_precision(prepared.graph) == "bf16":
         why = no_bf16_on_cpu(in_floats(prepared.graph, "float32"), prepared.placement.release)
         yield f"{why}: its plan is what the model would take in fp32."
     if form == "int4":

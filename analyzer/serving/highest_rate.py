@@ -19,9 +19,9 @@ FIRST_SHARES = (
 # Nobody plans closer to the capacity than this.
 _LAST_SHARE = 0.995
 # Then those about the one at which the limit is reached, by what is taken over what is free.
-_ODDS = (0.6, 0.8, 1.0, 1.25, 1.6)
+_ODDS = (0.75, 1.0, 1.33)
 # At a low share few requests are slow: it takes more of them to see how few.
-_LOW_SHARE, _LOW_ODDS, _MORE = 0.1, (0.75, 1.0, 1.33), 4
+_LOW_SHARE, _MORE = 0.1, 4
 # But before so many servers hardly one is: a request finds a free one, and all are as quick.
 _MANY_SERVERS = 32
 # Beside so many, each of which a step looks at, no more requests are looked at: near its highest rate latency
@@ -100,8 +100,7 @@ def highest_rates(
             share = share_within(seen[number], limit_s, percentile)
             # By what is taken over what is free: latency is nearly a line in that.
             odds = share / (1 - share) if share > 0 else FIRST_SHARES[0] / 10
-            factors = _ODDS if share > _LOW_SHARE else _LOW_ODDS
-            near.append([min(odds * factor / (1 + odds * factor), _LAST_SHARE) for factor in factors])
+            near.append([min(odds * factor / (1 + odds * factor), _LAST_SHARE) for factor in _ODDS])
         mistaken = []
         looks = loads_at([queues[number] for number in left], near, arrivals, effort)
         for number, close in zip(left, looks, strict=True):

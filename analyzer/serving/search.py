@@ -188,7 +188,7 @@ def _sizing(
 
 
 # Shares of the capacity at which every batching is simulated, before the limit's own is looked at closely.
-_SHARES = (0.005, 0.03, 0.12, 0.35, 0.6, 0.8, 0.9, 0.96, 0.985)
+_LOW_SHARES, _SHARES = (0.005, 0.03), (0.12, 0.35, 0.6, 0.8, 0.9, 0.96, 0.985)
 _BRIEF, _CLOSE = Effort(requests=600, lanes=4), Effort(requests=8000, lanes=16)
 _AT_COUNT = Effort(requests=12_000, lanes=16)
 # What is solved instead: shares of the capacity and servers.
@@ -224,7 +224,13 @@ class _Batches:
         self.demand = demand
 
     def briefly(self, queues: Sequence[Queue]) -> list[list[Served]]:
-        return loads_at(queues, [_SHARES] * len(queues), self.demand.arrivals, _BRIEF)
+        # Of several batchings a smaller one takes what a larger one takes at a low share of its capacity.
+        several = self.demand.max_batch is None
+        shares = [
+            _SHARES if several and queue.max_batch > 1 and not queue.max_delay else _LOW_SHARES + _SHARES
+            for queue in queues
+        ]
+        return loads_at(queues, shares, self.demand.arrivals, _BRIEF)
 
     def ways(self, server: BatchServer) -> list[Queue]:
         """Return batchings of a server, of those with larger batches the ones that bring something."""
@@ -265,7 +271,12 @@ class _Batches:
         demand, ways = self.demand, list(best)
         if demand.max_delay_s is None:
             self._delay(ways, [server.times for server in servers])
-        queues, looked = zip(*ways, strict=True)
+        queues = [queue for queue, _ in ways]
+        low = [() if len(seen) > len(_SHARES) else _LOW_SHARES for _, seen in ways]
+        looked = [
+            [*lowest, *seen]
+            for lowest, (_, seen) in zip(loads_at(queues, low, demand.arrivals, _BRIEF), ways, strict=True)
+        ]
         result = highest_rates(queues, demand.limit_s, demand.percentile, demand.arrivals, _CLOSE, looked)
         return [
             (queue, rate_per_s, [served.load() for served in seen])
@@ -301,11 +312,15 @@ class _Batches:
     def at_end(self, ways: Sequence[Queue], times: Sequence[ServiceCurve]) -> list[float]:
         """Return about the highest rates of the ways with other times."""
         queues = [_batched(curve, way, way.max_delay_s) for way, curve in zip(ways, times, strict=True)]
-        seen = self.briefly(queues)
-        return [
-            self._rate(queue, one, self.demand.limit_s) if queue.fastest_s <= self.demand.limit_s else 0.0
-            for queue, one in zip(queues, seen, strict=True)
-        ]
+        rates = [0.0] * len(queues)
+        left = [number for number, queue in enumerate(queues) if queue.fastest_s <= self.demand.limit_s]
+        for shares in (_SHARES, _LOW_SHARES + _SHARES[:1]):
+            some = [queues[number] for number in left]
+            seen = loads_at(some, [shares] * len(left), self.demand.arrivals, _BRIEF)
+            for number, queue, one in zip(left, some, seen, strict=True):
+                rates[number] = self._rate(queue, one, self.demand.limit_s)
+            left = [number for number in left if not rates[number]]
+        return rates
 
     def at_rates(self, ways: Sequence[Queue], rates: Sequence[float | None]) -> list[QueueLoad | None]:
         shares = [

@@ -341,7 +341,7 @@ def _served(scenarios: Sequence[Scenario], parts: Sequence[Sequence[Stream]]) ->
                 scenario=scenario,
                 latencies_s=latencies_s,
                 shares=shares,
-                mean_s=float(every @ each) / total,
+                mean_s=float((every * each).sum()) / total,
                 mean_batch=requests / number if number else float(queue.max_batch),
                 utilisation=_utilisation(scenario, busy_each, *seen),
             )

@@ -103,6 +103,8 @@ Service: TypeAlias = "GenerationService | InferenceService"
 
 # Ways to share an instance that are searched, beside the quickest one.
 _WAYS = 1
+# Below this part of the limit a time leaves room to wait; below this part of another rate one is lower.
+_SURELY = 0.6
 # Steps of count over traffic that are shown, up to so many times the rate that is planned for.
 _STEPS, _TIMES_THE_RATE = 60, 3
 # Significant figures of what other questions are answered from: beyond what was simulated.
@@ -245,8 +247,9 @@ def _changes(service: Service, best: CapacityOption) -> Iterator[Change]:
     for code, title, options, other in service.changes(best):
         own = (best.provider, best.instance, best.width)
         rows = ((one, one.instance) for one in other.offers(*names))
-        same = [one for one, there in rows if there and (there.provider, there.name, one.width) == own][:1]
-        for row in _sized(same, other.question.demand):
+        # GPUs come first: CPUs behind the one that is looked for are not predicted.
+        same = (one for one, there in rows if there and (there.provider, there.name, one.width) == own)
+        for row in _sized(tuple(itertools.islice(same, 1)), other.question.demand):
             option = _option(other, *row)
             after = _dollars_of(option)
             if before is None or after is None:
@@ -323,9 +326,13 @@ def _promising(ways: Sequence[Copies], limit_s: float) -> Iterator[Copies]:
         ]
         return copies.number * max(able, default=0.0)
 
-    quickest = min(ways, key=lambda copies: copies.points[0].time_s, default=None)
-    largest = sorted(ways, key=most, reverse=True)[:_WAYS]
-    return (copies for copies in ways if copies is quickest or (copies in largest and most(copies) > 0))
+    largest = [copies for copies in sorted(ways, key=most, reverse=True)[:_WAYS] if most(copies) > 0]
+    quickest = sorted(ways, key=lambda copies: copies.points[0].time_s)[:1]
+    # Where another surely keeps the limit, and takes more, the quickest needs no search.
+    surely = (copies for copies in largest if copies.points[0].time_s < _SURELY * limit_s)
+    if quickest and any(most(quickest[0]) < _SURELY * most(copies) for copies in surely):
+        quickest = []
+    return (copies for copies in ways if copies in quickest or copies in largest)
 
 
 _OF_SIZING = ("max_batch", "max_delay_s", "highest_rate_per_s", "low_rate_per_s", "high_rate_per_s")
