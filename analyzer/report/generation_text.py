@@ -281,7 +281,7 @@ def _phases(result: GenerationResult) -> Table:
     cpu_origin = result.cpu.origin if result.cpu else ""
     return Table(
         name="phases",
-        title="Both phases, CPU and GPU",
+        title=f"Both phases at batch {result.batch}, CPU and GPU",
         head=("Phase", "Better on", "CPU", "GPU", "Speed-up", "90 % interval"),
         rows=tuple(
             (
