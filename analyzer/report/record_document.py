@@ -40,6 +40,7 @@ from analyzer.report.document import (
 from analyzer.report.figure_text import joules, marked, per_second
 from analyzer.report.findings_text import CHANGES_SHOWN, shown_findings
 from analyzer.report.generation_text import tables as generation_tables
+from analyzer.text import plural
 from analyzer.units import byte_count, dollars, factor, seconds, span
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
@@ -155,11 +156,16 @@ def _next(analysis: Analysis) -> Iterator[Block]:
 
 def _actions(analysis: Analysis) -> Iterator[Action | str]:
     tokens = " tokens" if analysis.generation is not None else ""
+    number = (analysis.answer and analysis.answer.batch) or 1
+    name = "example" if analysis.model.training else "sequence" if tokens else "inference"
+    as_many = plural(number, name) if number > 1 else name
     for one in analysis.opportunities[:CHANGES_SHOWN]:
         gains = []
         if one.gain_s is not None:
             ends = span(seconds(one.gain_low_s), seconds(one.gain_high_s))
-            gains.append(f"{seconds(one.gain_s)} ({ends})")
+            # A larger batch takes longer: what it saves is of as many as now.
+            each = f" for every {as_many}" if one.code == "batch" else ""
+            gains.append(f"{seconds(one.gain_s)}{each} ({ends})")
         if one.gain_usd_per_million is not None:
             ends = span(dollars(one.gain_usd_low_per_million), dollars(one.gain_usd_high_per_million))
             interval = f" ({ends})" if one.gain_usd_low_per_million is not None else ""
