@@ -21,6 +21,7 @@ _NUMPY: dict[int, Any] = {
     FLOAT: np.float32,
     TensorProto.FLOAT16: np.float16,
     TensorProto.INT64: np.int64,
+    TensorProto.BOOL: np.bool_,
 }
 _RANGE: dict[int, tuple[int, int]] = {INT8: (-100, 100), UINT8: (0, 200), INT4: (-7, 7), UINT4: (0, 15)}
 
@@ -252,6 +253,9 @@ def _others() -> dict[str, Case]:
             lambda b: b.pair(b.node("Transpose", b.node("Tanh", "x"), perm=[0, 2, 3, 1])),
             IMAGE,
         ),
+        "a moved input": (lambda b: b.pair(b.node("Transpose", "x", perm=[0, 2, 3, 1])), IMAGE),
+        "a choice between two": (lambda b: _choice(b, b.pair(b.node("Tanh", "x"))), IMAGE),
+        "a choice with a number": (lambda b: _choice(b, b.constant(np.array(0.5))), IMAGE),
         "two pairs in a row": (lambda b: b.node("Tanh", b.pair(b.pair("x", scale=0.01), scale=0.03)), IMAGE),
         "one reader on integers, one on floats": (_shared, IMAGE),
     }  # fmt: skip
@@ -260,6 +264,11 @@ def _others() -> dict[str, Case]:
 def _shared(b: Builder) -> str:
     data = b.pair("x")
     return b.node("Add", b.pair(b.node("Conv", data, b.weights((8, 8, 1, 1)))), b.node("Tanh", data))
+
+
+def _choice(b: Builder, other: str) -> str:
+    chosen = b.constant(b.random.normal(size=IMAGE) > 0, TensorProto.BOOL)
+    return b.pair(b.node("Where", chosen, b.pair("x"), other))
 
 
 def _blocks() -> dict[str, Case]:

@@ -265,6 +265,16 @@ def test_a_constant_that_changes_nothing_is_seen_on_both_sides(
     assert predicted_types(neutral) == executed_types(neutral, tmp_path) == expected
 
 
+def test_a_transpose_is_gone_behind_a_gather_of_one_index(tmp_path: Path) -> None:
+    gathered = model(
+        """(float[4,8,16] x) => (float[4,16] y) {
+            n = Neg (x) t = Transpose <perm = [1, 0, 2]> (n) g = Gather <axis = 0> (t, two) y = Abs (g)
+        }"""
+    )
+    gathered.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2), "two"))
+    assert predicted_types(gathered) == executed_types(gathered, tmp_path) == ["Neg", "Gather", "Abs"]
+
+
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (0, 1), (1, 0), (1, 1)])
 def test_of_two_reshapes_one_is_left_unless_either_lets_zeros_be_sizes(
     first: int, second: int, tmp_path: Path

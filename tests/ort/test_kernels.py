@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import onnx
 import pytest
 
 from analyzer.graph import DTYPES, Node, Tensor
@@ -39,6 +42,16 @@ def test_a_schema_is_the_newest_that_is_no_newer_than_the_opset() -> None:
     assert known.since("ai.onnx", "MaxPool", 21) == 12
     assert known.since("ai.onnx", "MaxPool", 22) == 22
     assert known.since("ai.onnx", "NoSuchOperator", 22) is None
+
+
+def test_operators_have_the_definitions_that_onnx_gives_them_where_they_begin() -> None:
+    known = registry()
+    schemas: Any = onnx.defs.get_all_schemas_with_history()
+    for schema in schemas:
+        since = schema.since_version
+        if schema.domain == "" and since <= known.newest_opset:
+            written = (*schema.function_opset_versions, *schema.context_dependent_function_opset_versions)
+            assert known.has_definition(node(schema.name, since, "float32")) == (since in written), schema.name
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,97 @@
+"""Which attributes and constants a kernel refuses when it is made: as sessions of ONNX Runtime's CPU do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+from analyzer.loading.onnx_graph.build import to_graph
+from analyzer.ort.capability import failing
+
+
+def model(
+    op_type: str, shape: tuple[int, ...], *stored: Any, domain: str = "", opset: int = 20, **attributes: Any
+) -> onnx.ModelProto:
+    """One operator of data and of these stored inputs."""
+    names = [f"stored{number}" if value is not None else "" for number, value in enumerate(stored)]
+    kind = TensorProto.INT32 if op_type == "Div" else TensorProto.FLOAT
+    graph = helper.make_graph(
+        [helper.make_node(op_type, ["x", *names], ["y"], "it", domain=domain, **attributes)],
+        "g",
+        [helper.make_tensor_value_info("x", kind, shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
+        [numpy_helper.from_array(value, name) for name, value in zip(names, stored, strict=True) if name],
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def is_refused(made: onnx.ModelProto) -> bool:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # of several types
+        return "INVALID_GRAPH" not in str(error)
+    return False
+
+
+def resizes() -> Iterator[onnx.ModelProto]:
+    for mode, rank in itertools.product(("nearest", "linear", "cubic"), (2, 3, 4, 5)):
+        for scales in itertools.product((0.5, 1, 2), repeat=rank):
+            if len(set(scales)) < 3:
+                yield model("Resize", (4,) * rank, None, np.array(scales, np.float32), mode=mode)
+
+
+def others() -> Iterator[onnx.ModelProto]:
+    image, sequence = (1, 3, 8, 8), (5, 2, 3)
+    for pad in range(4):
+        for op_type in ("MaxPool", "AveragePool", "LpPool"):
+            yield model(op_type, image, kernel_shape=[2, 3], pads=[0, 0, 0, pad])
+            yield model(op_type, image, kernel_shape=[2, 3], pads=[pad, 0, 0, 0])
+    for size in range(1, 7):
+        yield model("LRN", image, size=size)
+    for op_type, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+        for directions, count, layout in itertools.product((1, 2), range(7), (0, 1)):
+            if (op_type, directions, count) == ("RNN", 1, 2):
+                continue  # the session takes the first of two
+            activations: dict[str, Any] = {"activations": ["Tanh"] * count} if count else {}
+            yield model(
+                op_type,
+                sequence,
+                np.ones((directions, gates * 4, 3), np.float32),
+                np.ones((directions, gates * 4, 4), np.float32),
+                hidden_size=4,
+                layout=layout,
+                direction="bidirectional" if directions == 2 else "reverse",
+                **activations,
+            )
+    for divisor in ([1, 2], [1, 0]):
+        yield model("Div", (2,), np.array(divisor, np.int32))
+    for mode in ("DCR", "CRD", "CDR"):
+        yield model("DepthToSpace", (1, 8, 2, 2), blocksize=2, mode=mode)
+    for block, bits in itertools.product((8, 16, 32, 48, 64, 128, 256), (2, 4, 8)):
+        packed = np.zeros((8, -(-256 // block), block * bits // 8), np.uint8)
+        scales = np.ones(8 * -(-256 // block), np.float32)
+        attributes = {"K": 256, "N": 8, "bits": bits, "block_size": block}
+        yield model("MatMulNBits", (4, 256), packed, scales, domain="com.microsoft", **attributes)
+
+
+def test_a_resize_is_refused_for_the_scales_that_the_session_refuses() -> None:
+    wrong = [str(made.graph) for made in resizes() if is_refused(made) != bool(reason(made))]
+    assert wrong == []
+
+
+def test_an_operator_is_refused_for_the_attributes_that_the_session_refuses() -> None:
+    wrong = [str(made.graph) for made in others() if is_refused(made) != bool(reason(made))]
+    assert wrong == []
+
+
+def reason(made: onnx.ModelProto) -> str:
+    return failing(to_graph(made).nodes[0], "cpu")
