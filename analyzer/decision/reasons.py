@@ -13,7 +13,7 @@ from analyzer.loading.torch_export.failures import OPAQUE_DOMAIN
 from analyzer.memory.fit import context_note
 from analyzer.ort.execution import Group
 from analyzer.prediction.estimate import Estimate
-from analyzer.prediction.features import RECURRENT_GATES
+from analyzer.prediction.features import RECURRENT
 from analyzer.record.outcome import WORTHWHILE
 from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, factor, seconds, share
@@ -331,7 +331,7 @@ def _steps_on_gpu(question: DecisionInput) -> float | None:
 
 
 def _is_recurrent(question: DecisionInput, group: Group) -> bool:
-    return any(question.graph.nodes[index].op_type in RECURRENT_GATES for index in group.members)
+    return any(question.graph.nodes[index].op_type in RECURRENT for index in group.members)
 
 
 def _limit_on_cpu(question: DecisionInput, group: Group, time: Estimate) -> str:

@@ -36,7 +36,7 @@ from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepar
 from analyzer.pipeline.rewrites import rewrites
 from analyzer.pipeline.training_summary import mixed_times
 from analyzer.precision import INTEGER_FORMS
-from analyzer.prediction.features import RECURRENT_GATES
+from analyzer.prediction.features import RECURRENT
 from analyzer.prediction.gpu.launch import HOST_WIDTH, REPLAY_S
 from analyzer.record.analysis import Analysis, Opportunity
 from analyzer.record.generation import GenerationResult
@@ -335,7 +335,7 @@ def _cuda_graph(subject: _Subject) -> Iterator[Change]:
     """Yield the replay of all kernels as one launch: of fixed sizes, with nothing on the CPU."""
     prepared = subject.prepared
     # Nothing shows that cuDNN's recurrences are captured.
-    captured = not any(node.graphs or node.op_type in RECURRENT_GATES for node in prepared.graph.nodes)
+    captured = not any(node.graphs or node.op_type in RECURRENT for node in prepared.graph.nodes)
     whole = captured and all(group.provider == "cuda" for group in prepared.cuda_groups)
     if subject.answer.plan != "gpu" or not whole or prepared.placement.copies:
         return

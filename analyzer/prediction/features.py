@@ -54,7 +54,7 @@ POOLS = frozenset(
 MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat"})
 _FLOAT_CONVS = frozenset({"Conv", "FusedConv"})
 CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedConv"})
-RECURRENT_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _FLOAT32 = DTYPES["float32"]
 _NARROW_FLOATS = frozenset(name for name in DTYPES if name.startswith("float8"))
 # What takes images channels last as they are; whatever is of ONNX Runtime's internal domain is called so too.
@@ -930,7 +930,7 @@ _RULES: dict[str, _Rule] = {
     **dict.fromkeys(NORMS, _norm),
     **dict.fromkeys(SOFTMAXES, _softmax),
     **dict.fromkeys(POOLS, _pool),
-    **dict.fromkeys(RECURRENT_GATES, _recurrent),
+    **dict.fromkeys(RECURRENT, _recurrent),
     **dict.fromkeys(("GatherND", "ScatterND", "Scatter", "ScatterElements"), indexed),
     **dict.fromkeys(("DFT", "STFT"), transforms),
     "Einsum": _einsum,

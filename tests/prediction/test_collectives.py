@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from analyzer.devices.catalogue import device
-from analyzer.devices.device import Peer, exchange_notes, peer_link
-from analyzer.prediction.collectives import Collective, collective_time
+from analyzer.devices.device import NETWORK, Peer, exchange_notes, peer_link
+from analyzer.figures import Figure
+from analyzer.prediction.collectives import Collective, collective_time, dominates_from, ring_time, scaled
 
 
 def link(slug: str) -> Peer:
@@ -141,3 +142,36 @@ def test_where_no_bus_bandwidth_is_told_the_two_sorts_of_machines_are_named() ->
 def test_of_links_that_nobody_measured_little_is_sure() -> None:
     found = collective_time("all_reduce", 1 << 20, 2, replace(link("l40s"), name="Infinity Fabric"))
     assert found.high / found.value == found.value / found.low == pytest.approx(3.5)
+
+
+def test_a_ring_sends_nearly_twice_the_gradients() -> None:
+    link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
+    assert ring_time(10**9, 1, link) == 0.0
+    assert ring_time(10**9, 2, link) == pytest.approx(1.0)
+    assert ring_time(10**9, 8, link) == pytest.approx(2 * 7 / 8)
+
+
+def test_between_machines_the_network_is_the_slowest_link() -> None:
+    link = Peer(name="link", bandwidth_bytes_per_s=1e12, latency_s=0.0, source="")
+    messages = 2 * 15
+    expected = messages / 16 * 1e9 / NETWORK.bandwidth_bytes_per_s + messages * NETWORK.latency_s
+    assert ring_time(10**9, 16, link) == pytest.approx(expected)
+
+
+def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication() -> None:
+    link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
+    one = Figure(value=0.1, low=0.05, high=0.2, origin="predicted")
+    rows = scaled(one, 0.06, 10**9, link)
+    assert [row.gpus for row in rows] == [1, 2, 4, 8, 16, 32, 64]
+    assert (rows[0].step.ends, rows[0].communication_s) == (one.ends, 0)
+    # Each of two GPUs sends a billion bytes, at most as fast as the link: PCIe reaches two thirds of that.
+    summing = rows[1].communication_s
+    assert 1.0 < summing < 2.0
+    # They wait so long less half of the 0.06 s that can hide: most of the step.
+    assert rows[1].exposed_s == pytest.approx(summing - 0.03)
+    # The sum over PCIe is known within a factor, and the step no better.
+    known = collective_time("all_reduce", 10**9, 2, link)
+    assert rows[1].step.low == pytest.approx(0.05 + known.low - 0.06)
+    assert rows[1].step.high == pytest.approx(0.2 + known.high)
+    assert dominates_from(rows) == 2
+    assert dominates_from(scaled(one, 0.06, 1000, link)) is None

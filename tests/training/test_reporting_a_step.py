@@ -14,9 +14,7 @@ import pytest
 from analyzer import analyze
 from analyzer.cli import run_command_line
 from analyzer.devices.catalogue import device
-from analyzer.devices.device import NETWORK, Peer, peer_link
-from analyzer.prediction.collectives import collective_time, dominates_from, ring_time, scaled
-from analyzer.prediction.estimate import Estimate
+from analyzer.devices.device import peer_link
 from analyzer.record import load_report
 from analyzer.report import html, summary, training_tables
 from analyzer.report.document import Table
@@ -189,37 +187,6 @@ def test_a_module_in_memory_is_left_as_it_was() -> None:
     assert analysis.training is not None
     assert not model.training
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-
-
-def test_a_ring_sends_nearly_twice_the_gradients() -> None:
-    link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
-    assert ring_time(10**9, 1, link) == 0.0
-    assert ring_time(10**9, 2, link) == pytest.approx(1.0)
-    assert ring_time(10**9, 8, link) == pytest.approx(2 * 7 / 8)
-
-
-def test_between_machines_the_network_is_the_slowest_link() -> None:
-    link = Peer(name="link", bandwidth_bytes_per_s=1e12, latency_s=0.0, source="")
-    messages = 2 * 15
-    expected = messages / 16 * 1e9 / NETWORK.bandwidth_bytes_per_s + messages * NETWORK.latency_s
-    assert ring_time(10**9, 16, link) == pytest.approx(expected)
-
-
-def test_a_step_that_waits_for_its_gradients_is_dominated_by_communication() -> None:
-    link = Peer(name="link", bandwidth_bytes_per_s=1e9, latency_s=0.0, source="")
-    one = Estimate(value=0.1, low=0.05, high=0.2, origin="predicted")
-    rows = scaled(one, 0.06, 10**9, link)
-    # Each of two GPUs sends a billion bytes, at most as fast as the link: PCIe reaches two thirds of that.
-    summing = rows[1].communication_s
-    assert 1.0 < summing < 2.0
-    # They wait so long less half of the 0.06 s that can hide: most of the step.
-    assert rows[1].exposed_s == pytest.approx(summing - 0.03)
-    # The sum over PCIe is known within a factor, and the step no better.
-    known = collective_time("all_reduce", 10**9, 2, link)
-    assert rows[1].step.low == pytest.approx(0.05 + known.low - 0.06)
-    assert rows[1].step.high == pytest.approx(0.2 + known.high)
-    assert dominates_from(rows) == 2
-    assert dominates_from(scaled(one, 0.06, 1000, link)) is None
 
 
 @pytest.mark.parametrize(("name", "link"), [("a100-80gb-sxm", "NVLink 3"), ("h100-80gb-sxm", "NVLink 4")])

@@ -1,0 +1,269 @@
+"""The kernels' worth of work of one operator, by hand from the operator's definition."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import prediction_graphs as made
+import pytest
+
+from analyzer.costs.registry import count_node
+from analyzer.graph import Node, Tensor
+from analyzer.prediction.features import pieces_of
+from analyzer.prediction.gpu.constants import FITTED
+from analyzer.prediction.gpu.on_tensor_cores import Rows
+from analyzer.prediction.gpu.tiles import conv_tiles, tiled
+from analyzer.prediction.irregular_pieces import family_of
+from analyzer.prediction.loop_variants import reduced_order
+from analyzer.prediction.work_item import Kind, Piece
+from analyzer.prediction.workload import from_pieces
+
+Shape = tuple[int, ...]
+
+
+def operator(op_type: str, inputs: Sequence[Shape], output: Shape, **attributes: Any) -> Node:
+    """An operator whose first input is data, and whose others are stored."""
+    tensors = [made.tensor(f"x{at}", *shape, constant=at > 0) for at, shape in enumerate(inputs)]
+    return made.node(op_type, tensors, made.tensor("y", *output), **attributes)
+
+
+def pieces(node: Node) -> list[Piece]:
+    return pieces_of(node, count_node(node))
+
+
+# Multiplications: batch, m, n, k. A convolution makes [images * positions, channels a group * taps] matrices.
+PRODUCTS: list[tuple[str, list[Shape], Shape, dict[str, Any], Shape]] = [
+    ("MatMul", [(5, 6, 7), (7, 8)], (5, 6, 8), {}, (1, 30, 8, 7)),
+    ("MatMul", [(2, 5, 6, 7), (2, 5, 7, 8)], (2, 5, 6, 8), {}, (10, 6, 8, 7)),
+    ("MatMul", [(2, 1, 6, 7), (5, 7, 8)], (2, 5, 6, 8), {}, (10, 6, 8, 7)),
+    ("MatMul", [(7,), (7, 8)], (8,), {}, (1, 1, 8, 7)),
+    ("Gemm", [(7, 6), (8, 7)], (6, 8), {"transA": 1, "transB": 1}, (1, 6, 8, 7)),
+    ("Conv", [(2, 6, 9), (8, 6, 3)], (2, 8, 7), {}, (1, 2 * 7, 8, 6 * 3)),
+    ("Conv", [(2, 6, 9, 10), (8, 3, 3, 2)], (2, 8, 7, 9), {"group": 2}, (2, 2 * 63, 4, 3 * 6)),
+    ("Conv", [(1, 6, 5, 5), (6, 1, 3, 3)], (1, 6, 3, 3), {"group": 6}, (6, 9, 1, 9)),
+    ("Conv", [(1, 2, 4, 5, 6), (3, 2, 2, 2, 2)], (1, 3, 3, 4, 5), {}, (1, 60, 3, 16)),
+    ("ConvTranspose", [(2, 6, 9), (6, 8, 3)], (2, 8, 11), {}, (1, 2 * 9, 8 * 3, 6)),
+    ("ConvTranspose", [(2, 6, 4, 5), (6, 4, 3, 2)], (2, 8, 6, 6), {"group": 2}, (2, 2 * 20, 4 * 6, 3)),
+    ("ConvTranspose", [(1, 2, 3, 4, 5), (2, 3, 2, 2, 2)], (1, 3, 4, 5, 6), {}, (1, 60, 24, 2)),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "output", "attributes", "shape"), PRODUCTS)
+def test_a_product_has_the_shape_that_its_kernel_multiplies(
+    op_type: str, inputs: list[Shape], output: Shape, attributes: dict[str, Any], shape: Shape
+) -> None:
+    node = operator(op_type, inputs, output, **attributes)
+    (piece,) = pieces(node)
+    assert (piece.batch, piece.m, piece.n, piece.k) == shape
+    # Two operations a multiplication, four bytes an element; the second operand is stored.
+    assert piece.flops == 2 * math.prod(shape)
+    assert piece.read == 4 * sum(map(math.prod, inputs))
+    assert piece.written == 4 * math.prod(output)
+    assert piece.weights == 4 * sum(map(math.prod, inputs[1:]))
+
+
+@pytest.mark.parametrize(("op_type", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("layout", [0, 1])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_a_recurrence_multiplies_all_inputs_at_once_and_its_state_at_each_step(
+    op_type: str, gates: int, layout: int, directions: int
+) -> None:
+    steps, batch, width, hidden = 5, 3, 8, 16
+    lead = (batch, steps) if layout else (steps, batch)
+    rows = gates * hidden
+    inputs = [(*lead, width), (directions, rows, width), (directions, rows, hidden)]
+    node = operator(op_type, inputs, (*lead, directions, hidden), hidden_size=hidden, layout=layout)
+    whole = count_node(node)
+    first, second = pieces(node)
+    assert (first.kind, second.kind) == (Kind.MATMUL, Kind.RECURRENT)
+    assert (first.batch, first.m, first.n, first.k) == (directions, steps * batch, rows, width)
+    assert (second.m, second.n, second.k, second.steps) == (batch, rows, hidden, steps * directions)
+    assert first.flops == 2 * directions * steps * batch * rows * width
+    assert first.flops + second.flops == whole.flops
+    assert first.weights == 4 * directions * rows * width
+    assert second.weights == 4 * directions * rows * hidden
+
+
+def test_a_recurrence_of_sequences_that_end_early_has_the_work_of_the_longest() -> None:
+    lasting = operator("LSTM", [(8, 1, 4), (1, 64, 4), (1, 64, 16)], (8, 1, 1, 16), hidden_size=16)
+    whole = pieces(lasting)
+    half = pieces(replace(lasting, steps=(1, 4)))
+    assert sum(piece.flops for piece in half) == sum(piece.flops for piece in whole) / 2
+    assert {(piece.least, piece.flops > 0) for piece in half} == {(0.25, True)}
+    assert half[1].steps == whole[1].steps / 2
+
+
+ROWS: list[tuple[str, list[Shape], dict[str, Any], int]] = [
+    ("LayerNormalization", [(2, 6, 4, 5)], {}, 5),
+    ("LayerNormalization", [(2, 6, 4, 5)], {"axis": 1}, 6 * 4 * 5),
+    ("InstanceNormalization", [(2, 6, 4, 5), (6,), (6,)], {}, 4 * 5),
+    ("MeanVarianceNormalization", [(2, 6, 4, 5)], {}, 2 * 4 * 5),
+    ("MeanVarianceNormalization", [(2, 6, 4, 5)], {"axes": (1, -1)}, 6 * 5),
+    ("GroupNormalization", [(2, 6, 4, 5), (6,), (6,)], {"num_groups": 3}, 2 * 4 * 5),
+    ("Softmax", [(2, 6, 4, 5)], {}, 5),
+    ("Softmax", [(2, 6, 4, 5)], {"axis": 1}, 6),
+]
+
+
+@pytest.mark.parametrize(("op_type", "inputs", "attributes", "length"), ROWS)
+def test_a_row_is_what_is_normalised_together(
+    op_type: str, inputs: list[Shape], attributes: dict[str, Any], length: int
+) -> None:
+    first, *moves = pieces(operator(op_type, inputs, inputs[0], **attributes))
+    assert (first.row, first.rows) == (length, 2 * 6 * 4 * 5 / length)
+    # A Softmax along another axis is transposed to the last and back.
+    assert [piece.kind for piece in moves] == [Kind.MOVE] * (2 if length == 6 else 0)
+
+
+# What is reduced of [2, 3, 4, 5]: order, row, slices before the axes, from an element to the next.
+REDUCED: list[tuple[Any, str, int, int, int]] = [
+    ([3], "KR", 5, 1, 1),
+    ([-1, 2], "KR", 20, 1, 1),
+    ([0], "RK", 2, 1, 60),
+    ([1], "KRK", 3, 2, 20),
+    ([1, 2], "KRK", 12, 2, 5),
+    ([0, 3], "RKR", 10, 1, 1),
+    (None, "R", 120, 1, 1),
+]
+
+
+@pytest.mark.parametrize(("axes", "order", "row", "slices", "apart"), REDUCED)
+def test_a_reduction_adds_rows_of_what_is_reduced(
+    axes: list[int] | None, order: str, row: int, slices: int, apart: int
+) -> None:
+    places = {place % 4 for place in axes} if axes else set(range(4))
+    output = tuple(1 if place in places else size for place, size in enumerate((2, 3, 4, 5)))
+    node = operator("ReduceProd", [(2, 3, 4, 5)], output, **({"axes": axes} if axes else {}))
+    (piece,) = pieces(node)
+    assert reduced_order(node) == order
+    assert (piece.kind, piece.elements, piece.row, piece.rows) == (Kind.REDUCE, 120, row, 120 / row)
+    assert (piece.batch, piece.stride) == (slices, apart)
+
+
+def test_a_reduction_over_axes_that_are_computed_is_of_no_known_order() -> None:
+    tensors: list[Tensor] = [made.tensor("x", 2, 3), made.tensor("axes", 1, dtype="int64")]
+    assert reduced_order(made.node("ReduceSum", tensors, made.tensor("y", 2, 1))) == ""
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "rows"),
+    [((6, 4, 5), (6, 4, 5), 1), ((6, 4, 5), (5,), 24), ((6, 4, 5), (4, 5), 6), ((6, 4, 5), (6, 1, 1), 6),
+     ((6, 4, 5), (4, 1), 24), ((6, 4, 5), (1,), 1), ((1000, 1), (1,), 1000)],
+)  # fmt: skip
+def test_a_repeated_operand_changes_where_its_axes_end(left: Shape, right: Shape, rows: int) -> None:
+    # BroadcastIterator joins axes from the last on while an operand is whole or repeated along all of them.
+    (piece,) = pieces(operator("Add", [left, right], left))
+    assert piece.rows == rows
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "output", "attributes", "runs"),
+    [
+        ("Gather", [(7, 4, 5), (6,)], (6, 4, 5), {}, 6),
+        ("Gather", [(7, 4, 5), (6,)], (7, 6, 5), {"axis": 1}, 42),
+        ("Concat", [(2, 3, 5), (2, 4, 5)], (2, 7, 5), {"axis": 1}, 2 * 2),
+        ("Concat", [(2, 3, 5), (2, 3, 5)], (2, 3, 10), {"axis": -1}, 2 * 6),
+        ("Slice", [(4, 6, 5)], (2, 6, 5), {}, 1),
+        ("Slice", [(4, 6, 5)], (4, 3, 5), {}, 4),
+        ("Slice", [(4, 6, 5)], (4, 6, 2), {}, 24),
+    ],
+)
+def test_a_move_copies_what_lies_together_at_once(
+    op_type: str, inputs: list[Shape], output: Shape, attributes: dict[str, Any], runs: int
+) -> None:
+    (piece,) = pieces(operator(op_type, inputs, output, **attributes))
+    assert (piece.kind, piece.rows, piece.elements) == (Kind.MOVE, runs, math.prod(output))
+
+
+def test_attention_multiplies_queries_by_keys_and_scores_by_values() -> None:
+    # 2 sequences of 3 heads, 4 queries, 6 keys of size 8: two products, which read half of the bytes each.
+    inputs = [(2, 3, 4, 8), (2, 3, 6, 8), (2, 3, 6, 8)]
+    scores, values = pieces(operator("Attention", inputs, (2, 3, 4, 8)))
+    assert (scores.batch, scores.m, scores.n, scores.k) == (6, 4, 6, 8)
+    assert (values.batch, values.m, values.n, values.k) == (6, 4, 8, 6)
+    assert scores.flops == values.flops == 2 * 6 * 4 * 6 * 8
+    assert scores.read == values.read == 4 * (6 * 4 * 8 + 2 * 6 * 6 * 8) / 2
+    assert (scores.written, values.written) == (0, 4 * 6 * 4 * 8)
+    assert scores.fixed == values.fixed == scores.weights == 0
+
+
+@pytest.mark.parametrize(
+    ("equation", "left", "right", "shape", "moved"),
+    [
+        ("ij,jk->ik", (6, 7), (7, 8), (1, 6, 8, 7), 0),
+        ("bij,bjk->bik", (5, 6, 7), (5, 7, 8), (5, 6, 8, 7), 0),
+        ("ji,jk->ik", (7, 6), (7, 8), (1, 6, 8, 7), 1),
+        ("bij,bjk->kib", (5, 6, 7), (5, 7, 8), (5, 6, 8, 7), 1),
+    ],
+)
+def test_an_einsum_is_a_product_of_operands_in_order(
+    equation: str, left: Shape, right: Shape, shape: Shape, moved: int
+) -> None:
+    sizes = dict(zip(equation.replace(",", "").split("->")[0], (*left, *right), strict=True))
+    output = tuple(sizes[letter] for letter in equation.split("->")[1])
+    product, _, *moves = pieces(operator("Einsum", [left, right], output, equation=equation))
+    assert (product.batch, product.m, product.n, product.k) == shape
+    assert len(moves) == moved
+
+
+def test_a_largest_of_each_row_grows_with_what_is_kept() -> None:
+    def elements(k: int) -> float:
+        kept = replace(made.tensor("k", 1, dtype="int64", constant=True), value=np.array([k]))
+        (piece,) = pieces(made.node("TopK", [made.tensor("x", 10, 1024), kept], made.tensor("y", 10, k)))
+        return piece.elements
+
+    # A probe keeps 8 of 1,024. Of random values k * (1 + ln(length / k)) enter the heap, down log2(k) levels.
+    probe = 1024 + 16 * 8 * (1 + math.log(128)) * 3
+    assert elements(8) == pytest.approx(10 * 1024)
+    assert elements(2) == pytest.approx(10 * 1024 * (1024 + 32 * (1 + math.log(512))) / probe)
+
+
+def test_keys_and_values_of_all_layers_pass_between_two_uses_of_one() -> None:
+    # Keys and values of 2 sequences and 3 heads of size 8, in 2 bytes or the cache's own 1; a window of 5.
+    layer = Piece(kind=Kind.ATTENTION, op="Attention", batch=2, m=4, n=6, k=8, row=3, taps=0)
+    short = replace(layer, spatial=1, taps=5)
+    work = from_pieces([layer, Piece(kind=Kind.VECTOR, op="Relu"), short], [0, 1, 2], [1, 1, 1])
+    at: Any = SimpleNamespace(precision=SimpleNamespace(element_bytes=2.0))
+    both = 2 * 2 * 3 * 8 * ((6 + 4) * 2 + (5 + 4) * 1)
+    assert Rows(work, np.array([0, 2]), at).all_caches.tolist() == [both, both]
+
+
+def test_tiles_do_not_know_which_side_is_which() -> None:
+    sides = np.array([1.0, 30.0, 33.0, 64.0, 100.0, 129.0, 1000.0])
+    m, n = (side.reshape(-1) for side in np.meshgrid(sides, sides))
+    at: dict[str, Any] = {"batch": np.ones(49), "k": np.full(49, 576.0), "out_s": np.full(49, 1e-6)}
+    at |= {"rate": 1e13, "units": 60.0}
+    tiles = conv_tiles(FITTED)
+    assert tiled(m=m, n=n, tiles=tiles, **at) == pytest.approx(tiled(m=n, n=m, tiles=tiles, **at))
+
+
+@pytest.mark.parametrize(
+    ("op_type", "weights", "attributes", "family"),
+    [
+        ("DynamicQuantizeMatMul", "uint8", {}, "u8u8"),
+        ("DynamicQuantizeMatMul", "int8", {}, "dynamic"),
+        ("MatMulInteger", "uint8", {}, "u8u8"),
+        ("MatMulInteger", "int8", {}, "u8s8"),
+        ("MatMulNBits", "uint8", {}, "nbits4a0"),
+        ("MatMulNBits", "uint8", {"accuracy_level": 4}, "nbits4a4"),
+        ("MatMulNBits", "uint8", {"bits": 8, "accuracy_level": 1}, "nbits8a0"),
+    ],
+)
+def test_the_weights_type_names_the_loop_of_an_integer_product(
+    op_type: str, weights: str, attributes: dict[str, Any], family: str
+) -> None:
+    stored = made.tensor("w", 64, 64, dtype=weights, constant=True)
+    inputs = [made.tensor("x", 4, 64), stored, made.tensor("scale", 1, constant=True)]
+    assert family_of(op_type, made.node(op_type, inputs, made.tensor("y", 4, 64), **attributes)) == family
+
+
+@pytest.mark.parametrize(("size", "unknown"), [(None, True), (6, False)])
+def test_a_result_of_unknown_size_makes_the_time_unknown(size: int | None, unknown: bool) -> None:
+    found = replace(made.tensor("y", dtype="int64"), shape=(2, size))
+    work = made.work(made.graph(made.node("NonZero", [made.tensor("x", 2, 3)], found)))
+    assert work.unknown.tolist() == [unknown]
