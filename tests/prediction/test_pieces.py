@@ -224,12 +224,12 @@ def test_a_largest_of_each_row_grows_with_what_is_kept() -> None:
 
 
 def test_keys_and_values_of_all_layers_pass_between_two_uses_of_one() -> None:
-    # Keys and values of 2 sequences and 3 heads of size 8, in 2 bytes or the cache's own 1; a window of 5.
-    layer = Piece(kind=Kind.ATTENTION, op="Attention", batch=2, m=4, n=6, k=8, row=3, taps=0)
+    # Keys and values of 5 sequences and 3 heads of size 8, in 2 bytes or the cache's own 1; a window of 5.
+    layer = Piece(kind=Kind.ATTENTION, op="Attention", batch=5, m=4, n=6, k=8, row=3, taps=0)
     short = replace(layer, spatial=1, taps=5)
     work = from_pieces([layer, Piece(kind=Kind.VECTOR, op="Relu"), short], [0, 1, 2], [1, 1, 1])
     at: Any = SimpleNamespace(precision=SimpleNamespace(element_bytes=2.0))
-    both = 2 * 2 * 3 * 8 * ((6 + 4) * 2 + (5 + 4) * 1)
+    both = 2 * 5 * 3 * 8 * ((6 + 4) * 2 + (5 + 4) * 1)
     assert Rows(work, np.array([0, 2]), at).all_caches.tolist() == [both, both]
 
 
@@ -237,7 +237,7 @@ def test_tiles_do_not_know_which_side_is_which() -> None:
     sides = np.array([1.0, 30.0, 33.0, 64.0, 100.0, 129.0, 1000.0])
     m, n = (side.reshape(-1) for side in np.meshgrid(sides, sides))
     at: dict[str, Any] = {"batch": np.ones(49), "k": np.full(49, 576.0), "out_s": np.full(49, 1e-6)}
-    at |= {"rate": 1e13, "units": 60.0}
+    at |= {"rate": 1e13, "units": 1.0}
     tiles = conv_tiles(FITTED)
     assert tiled(m=m, n=n, tiles=tiles, **at) == pytest.approx(tiled(m=n, n=m, tiles=tiles, **at))
 
