@@ -56,9 +56,10 @@ def test_the_count_is_the_rate_with_headroom_over_that_of_one_rounded_up_and_the
 def test_two_copies_take_twice_as_much_as_one() -> None:
     demand = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4, tpot_s=0.06)
     sized = sizings([instance(), instance(copies=2)], demand)
-    assert sized[instance(copies=2)].highest_rate_per_s == pytest.approx(
-        2 * sized[instance()].highest_rate_per_s
-    )
+    one, two = sized[instance()], sized[instance(copies=2)]
+    for name in ("low_rate_per_s", "highest_rate_per_s", "high_rate_per_s"):
+        assert getattr(two, name) == pytest.approx(2 * getattr(one, name))
+    assert [row.rate_per_s for row in two.within] == [pytest.approx(2 * row.rate_per_s) for row in one.within]
 
 
 def test_rates_rise_with_the_limit_and_the_one_asked_for_is_among_them() -> None:

@@ -74,6 +74,20 @@ def test_the_highest_rate_is_that_of_its_batching() -> None:
     assert found.highest_rate_per_s == pytest.approx(alone, rel=0.05)
 
 
+@pytest.mark.parametrize("factor", [2.0**-10, 2.0**10])
+def test_of_a_server_that_is_slower_as_the_limit_is_longer_all_rates_are_lower(factor: float) -> None:
+    # Nothing in a queue knows how long a second is. Powers of two round nothing.
+    demand = replace(DEMAND, rate_per_s=DEMAND.rate_per_s / factor, limit_s=DEMAND.limit_s * factor)
+    found, scaled = sized(), sized(demand, server(times(CURVE, factor)))
+    assert (scaled.count, scaled.max_batch) == (found.count, found.max_batch)
+    for name in ("low_rate_per_s", "highest_rate_per_s", "high_rate_per_s"):
+        assert getattr(scaled, name) * factor == pytest.approx(getattr(found, name))
+    assert scaled.max_delay_s / factor == pytest.approx(found.max_delay_s)
+    assert [(row.limit_s / factor, row.rate_per_s * factor) for row in scaled.within] == [
+        (pytest.approx(row.limit_s), pytest.approx(row.rate_per_s)) for row in found.within
+    ]
+
+
 @pytest.mark.parametrize("copies", [1, 4])
 def test_single_requests_are_sized_as_they_are_solved(copies: int) -> None:
     demand = replace(DEMAND, max_batch=1, max_delay_s=0.0)

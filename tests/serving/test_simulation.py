@@ -99,6 +99,17 @@ def test_where_each_request_takes_as_long_in_any_batch_the_load_is_the_utilisati
     assert seen.utilisation == pytest.approx(load, rel=1e-9)
 
 
+@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("delay_s", [0.0, 0.01])
+@pytest.mark.parametrize("load", [0.05, 0.4, 0.9])
+def test_servers_are_busy_for_their_batches_and_no_longer(servers: int, delay_s: float, load: float) -> None:
+    # A batch costs 3 ms, a request in it 1 ms: busy time a request is 1 ms and its share of 3 ms.
+    curve = ServiceCurve(points=((1, 0.004), (32, 0.035)))
+    rate = load * servers * 32 / 0.035
+    seen = simulate(curve, rate, servers=servers, max_delay_s=delay_s, requests=8000)
+    assert seen.utilisation * servers == pytest.approx(rate * (0.001 + 0.003 / seen.mean_batch), rel=0.01)
+
+
 def test_what_comes_as_fast_as_full_batches_leave_has_no_times() -> None:
     seen = simulate(CURVE, 64 / 0.070)
     assert seen.saturated

@@ -107,3 +107,11 @@ def test_of_a_long_trace_parts_are_looked_at_that_lie_evenly_in_it(share: float)
         gaps.append(float(np.diff(part.arrivals).mean()) * share)
     # 50,000 of 150,000 requests are two seconds apart: two of six parts.
     assert gaps == pytest.approx([2, 2, 1, 1, 1, 1], rel=0.1)
+
+
+@pytest.mark.parametrize(("delay_s", "counted"), [(0.0, 11), (2.5, 8), (10.0, 1), (99.0, 1)])
+def test_requests_that_wait_beyond_the_traces_end_do_not_count(delay_s: float, counted: int) -> None:
+    queue = make_queue(ServiceCurve(points=((1, 1.0), (4, 2.0))), max_batch=4, max_delay_s=delay_s)
+    trace = Trace(arrivals_s=np.arange(11.0), whole_rate_per_s=1.0)  # the last comes at 10 s
+    (whole,) = trace.streams(queue, 1.0, lanes=1, requests=100, left_out=0, seed=0)
+    assert (whole.counted_from, whole.counted_to) == (0, counted)
