@@ -45,8 +45,8 @@ def test_no_mutated_file_is_answered_with_a_fault(kind: str, runner: Runner) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_makes_the_same_case_again(kind: str) -> None:
-    assert KINDS[kind](7).files == KINDS[kind](7).files
-    assert KINDS[kind](7).steps == KINDS[kind](7).steps
+    one, other = KINDS[kind](7), KINDS[kind](7)
+    assert (one.files, one.steps) == (other.files, other.steps)
 
 
 def test_what_an_ascii_stream_gets_hangs_on_no_command_before_it() -> None:

@@ -17,7 +17,7 @@ from analyzer.devices import catalogue
 from analyzer.errors import UsageError
 from analyzer.generation.request import Request, Setting
 from analyzer.generation.sources import from_values
-from analyzer.generation.times import Correction, RequestPhases, Runner, timed
+from analyzer.generation.times import Correction, GeneratingModel, RequestPhases, Runner, timed
 from analyzer.options import Weights
 from analyzer.record import load_report
 from analyzer.record.analysis import Analysis, PlanResult
@@ -123,9 +123,9 @@ def test_a_request_is_its_first_token_and_all_others(usual: GenerationResult) ->
     assert usual.tokens_per_s == pytest.approx(4 * 100 / usual.request_s)
 
 
-def phases(device: str, request: Request, **setting: Any) -> RequestPhases:
+def phases(device: str, request: Request, of: GeneratingModel | None = None, **setting: Any) -> RequestPhases:
     chosen = Setting(**{"weights": "fp16", "cache": "fp16", **setting})
-    return timed(model(), catalogue.device(device), chosen, [request], Runner())[0]
+    return timed(of or model(), catalogue.device(device), chosen, [request], Runner())[0]
 
 
 def test_tokens_take_longer_the_more_there_are_before_them() -> None:
@@ -160,14 +160,7 @@ def test_a_replayed_graph_spares_the_host() -> None:
     request = Request(batch=1, prompt=64, output=8)
     small = model(layers=24, hidden=1024, heads=16, keys=16, inner=2816)
     times = [
-        timed(
-            small,
-            catalogue.device("h100-80gb-sxm"),
-            Setting(weights="fp16", cache="fp16", launch=launch),
-            [request],
-            Runner(),
-        )[0].other.value
-        for launch in ("session", "graph")
+        phases("h100-80gb-sxm", request, small, launch=launch).other.value for launch in ("session", "graph")
     ]
     assert times[0] > 1.5 * times[1]
 
@@ -218,8 +211,16 @@ def test_the_largest_batch_and_the_longest_context_just_fit(tmp_path: Path) -> N
     assert found.longest_context == 4096  # the model's own
 
 
-def test_limits_bound_the_batch_and_name_the_cheapest_that_keeps_them(tmp_path: Path) -> None:
-    found = generation(tmp_path, EIGHT_LAYERS, gpu="a100", ttft="100ms", tpot="4ms", gpus=1)
+@pytest.fixture(scope="module")
+def limited(tmp_path_factory: pytest.TempPathFactory) -> GenerationResult:
+    path = tmp_path_factory.mktemp("limited")
+    return generation(path, EIGHT_LAYERS, gpu="a100", ttft="100ms", tpot="4ms", gpus=1)
+
+
+def test_limits_bound_the_batch_and_name_the_cheapest_that_keeps_them(
+    limited: GenerationResult, tmp_path: Path
+) -> None:
+    found = limited
     assert found.meets_limits is True
     path = folder(tmp_path, EIGHT_LAYERS, "again")
     times = [
@@ -234,8 +235,8 @@ def test_limits_bound_the_batch_and_name_the_cheapest_that_keeps_them(tmp_path: 
     assert best.usd_per_million_tokens == min(dollars)
 
 
-def test_one_way_to_run_has_one_price_and_one_largest_batch_in_every_table(tmp_path: Path) -> None:
-    found = generation(tmp_path, EIGHT_LAYERS, gpu="a100", ttft="100ms", tpot="4ms", gpus=1)
+def test_one_way_to_run_has_one_price_and_one_largest_batch_in_every_table(limited: GenerationResult) -> None:
+    found = limited
     own = (found.device, found.gpus, found.weights, found.kv)
     rows = [
         row
@@ -392,17 +393,15 @@ def test_parts_of_a_step_add_up_to_it(tmp_path: Path) -> None:
     assert found.parts["Between devices"]["decode"] > 0
 
 
-def test_one_token_of_context_more_or_less_changes_next_to_nothing(tmp_path: Path) -> None:
+def test_one_token_of_context_more_or_less_changes_next_to_nothing() -> None:
     """Engines keep caches in pages: products with them are aligned whatever the context."""
     wide = {
         "hidden_size": 2048, "num_attention_heads": 16, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
         "qk_rope_head_dim": 64, "v_head_dim": 128, "max_position_embeddings": 8192,
     }  # fmt: skip
-    config = {**TINY["deepseek_v3"], **wide}
-    even, odd = (
-        generation(tmp_path / f"{prompt}", config, gpu="h100", batch=64, prompt=prompt, output_tokens=2).tpot_s
-        for prompt in (4095, 4096)
-    )
+    deepseek = from_values({**TINY["deepseek_v3"], **wide}, name="wide").model
+    requests = (Request(batch=64, prompt=prompt, output=2) for prompt in (4095, 4096))
+    even, odd = (phases("h100", request, deepseek).other.value for request in requests)
     assert odd == pytest.approx(even, rel=0.01)
 
 
@@ -660,10 +659,14 @@ def test_a_device_is_rented_as_it_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_of_several_gpus_the_record_is_about_the_one_that_keeps_the_limits(tmp_path: Path) -> None:
-    """An L4 reads 300 GB/s: 13.5 GB of weights take 45 ms a token; an A100 reads 2 TB/s, 7 ms."""
-    given: dict[str, Any] = {"prompt": 512, "output_tokens": 64, "tpot": "30ms"}
-    analysis = asked(tmp_path, LLAMA_2_7B, gpu="l4,a100", **given)
+    """Eight layers and a head are 3.8 GB: an L4 reads them in 12 ms, an A100 in 2."""
+    given: dict[str, Any] = {"prompt": 512, "output_tokens": 64, "tpot": "8ms"}
+    analysis, other = (
+        asked(tmp_path / names, EIGHT_LAYERS, gpu=names, **given) for names in ("l4,a100", "a100,l4")
+    )
     result = analysis.generation
+    # Wherever it stands.
+    assert analysis.answer == other.answer
     assert result is not None
     assert analysis.answer is not None
     assert analysis.devices.gpu is not None

@@ -21,6 +21,7 @@ import rendering
 
 from analyzer import analyze, load_report
 from analyzer.cli import run_command_line
+from analyzer.pipeline.capacity import plan as capacity
 from analyzer.units import byte_count, dollars, seconds
 
 ROOT = Path(__file__).parents[2]
@@ -235,16 +236,6 @@ def test_a_limit_below_all_that_was_worked_out_is_unknown_and_not_impossible(fol
     assert record(f"{asked} --p99 9ms", folder)["answer"] is not None
 
 
-def test_of_several_gpus_the_answer_keeps_the_limits_wherever_it_stands(folder: Path) -> None:
-    """The answer was the first GPU's, which missed both limits; the last one kept them."""
-    late = "--cpu epyc-9654 --gpus 1 --ttft 500ms --tpot 15ms --no-run --quiet"
-    orders = [record(f"generate {LLAMA} --gpu {names} {late}", folder) for names in ("l4,h100", "h100,l4")]
-    for one in orders:
-        assert (one["answer"]["device"], one["answer"]["meets"]) == ("h100-80gb-sxm", True)
-        assert one["devices"]["gpu"]["name"] == one["answer"]["device_name"]
-    assert orders[0]["answer"] == orders[1]["answer"]
-
-
 def test_a_limit_without_a_batch_is_searched_over_batches(folder: Path) -> None:
     """None kept 20 ms at batch 64, and the sweep below had 7.6 ms at 32."""
     asked = "samples/mlp.py --gpu l4 --cpu epyc-9654 --no-run --quiet --objective throughput"
@@ -273,8 +264,12 @@ def test_the_cheapest_and_the_fastest_are_those_of_their_table(records: Mapping[
     assert min(own, key=lambda way: way["latency_s"])["latency_s"] == answer["latency_s"]
 
 
-def test_two_questions_about_dollars_say_how_they_differ(folder: Path, request_record: Record) -> None:
+def test_two_questions_about_dollars_say_how_they_differ(
+    folder: Path, request_record: Record, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`generate` and `capacity` differed by 2x for one card and limit, without a word why."""
+    # What could be changed takes more simulations than the answer.
+    monkeypatch.setattr(capacity, "service_opportunities", lambda _analysis, _service: ())
     asked = record(
         f"capacity {LLAMA} --gpu l4,h100 --cpu epyc-9654 --rate 20 --ttft 500ms --tpot 30ms --no-run --quiet",
         folder,
