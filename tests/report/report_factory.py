@@ -420,3 +420,25 @@ def hostile() -> Analysis:
 def with_alternative() -> Analysis:
     """A record of two GPUs."""
     return replace(analysis(), alternatives=(alternative(),))
+
+
+def alike(count: int, of_each: int) -> Analysis:
+    """So many types with so many operators each, of 0.1 ms each in the best plan and 1 ms on the CPU."""
+    base = analysis(count * of_each)
+    first = base.operators[0]
+    items = tuple(
+        replace(first, index=at, op_type=f"Type{at % count}", module=f"block{at}")
+        for at in range(count * of_each)
+    )
+    return replace(base, operators=items)
+
+
+def graph_network() -> Analysis:
+    """A call of a graph network: 144 atoms and 2,448 edges, and no batch."""
+    base = analysis()
+    verdict = replace(base.verdict, crossover_batch=None, ranges=())
+    atoms = replace(base.model.inputs[0], name="pos", shape=(144, 3))
+    inputs = (atoms, replace(atoms, name="edge_index", shape=(2, 2448), dtype="int64"))
+    left_out = ("y was left out (None); --input y=... gives it.",)
+    model = replace(base.model, batch=1, inputs=inputs, notes=left_out)
+    return replace(base, model=model, sweep=(), verdict=verdict)

@@ -10,9 +10,8 @@ import report_factory as factory
 from ranking_records import NO_ROOM, SENTENCE, alone, analysis, candidate, instance, ways
 
 from analyzer.figures import seen_as
-from analyzer.record.analysis import Analysis, BatchRange
 from analyzer.record.outcome import Answer, RankedWay, WhyNot
-from analyzer.report import figure_text, findings_text, html, plan_cards, ranking_text, summary
+from analyzer.report import figure_text, findings_text, html, plan_cards, ranking_text
 from analyzer.report import ranking_text as ranking_table
 from analyzer.report.charts import capacity
 from analyzer.units import UNKNOWN
@@ -183,32 +182,3 @@ def test_a_checks_row_of_the_cpu_has_no_dollars_of_another_machine() -> None:
     priced_row = findings_text.table(told).rows[0]
     assert priced_row[5:7] == ("$0.500 ○", "same box")
     assert priced_row[2:5] == row[2:5]
-
-
-def won_at_every_batch() -> Analysis:
-    base = factory.analysis()
-    ranges = (BatchRange(first=1, last=64, device="gpu"),)
-    return replace(base, verdict=replace(base.verdict, sentence=VERDICT, ranges=ranges))
-
-
-VERDICT = "Run it on the Imaginary GPU 3000: 4.0x (3.0x to 5.0x) faster than this CPU."
-
-
-def test_an_answer_whose_sizes_are_guessed_says_so_in_every_sentence_that_decides() -> None:
-    base = won_at_every_batch()
-    first = base.operators[0]
-    of_data = replace(first, outputs=(replace(first.outputs[0], shape=(None, 64)),))
-    told = replace(base, operators=(of_data, *base.operators[1:]))
-    assert ranking_text.sentence(told) == f"Some sizes are guessed. {VERDICT}"
-    assert summary.crossover(told) == "With guessed sizes, the GPU wins at every batch from 1 to 64."
-
-
-def test_a_crossover_of_a_rough_measurement_is_said_to_be_rough() -> None:
-    base = won_at_every_batch()
-    busy = replace(
-        base,
-        environment=replace(base.environment, measurement={"cpu": {"busy": True}}),
-        verdict=replace(base.verdict, low=1.5, high=30.0),
-    )
-    assert summary.measure_again(busy)
-    assert summary.crossover(busy) == "By this rough measurement, the GPU wins at every batch from 1 to 64."

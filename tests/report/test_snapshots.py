@@ -16,26 +16,101 @@ import ranking_records as rankings
 import report_factory as factory
 from report_snapshots import EXPECTED, hold_case, shown
 
-from analyzer.record.analysis import Analysis, BatchRange
+from analyzer.record.analysis import Analysis, BatchRange, Environment, Opportunity, Where
+from analyzer.record.invocation import Invocation
 from analyzer.report.compare.build import compare
 
 GB = generation_records.GB
+BASE = factory.analysis()
 NOTHING_LOOKED_AT: dict[str, Any] = {"options": (), "best": None, "instances": (), "traffic": ()}
 BARE: dict[str, Any] = {"instances": (), "traffic": (), "notes": ()}
 ONE_TOKEN = {"tpot_p50_s": None, "tpot_p99_s": None}
 
 
-def busy() -> Analysis:
-    base = factory.analysis(4)
-    machine = replace(base.environment, measurement={"cpu": {"busy": True}}, messages=("the machine was busy",))
-    return replace(base, environment=machine, verdict=replace(base.verdict, low=0.7, high=166.0))
+def measured(messages: tuple[str, ...] = (), **figures: Any) -> Environment:
+    agreement = [{"between": "PyTorch and ONNX Runtime", "agrees": True}]
+    return replace(BASE.environment, measurement={"cpu": figures, "agreement": agreement}, messages=messages)
 
 
-def doubtful() -> Analysis:
-    base = factory.analysis()
-    ranges = ((1, 1, "cpu"), (2, 7, "either"), (8, 64, "gpu"))
-    told = tuple(BatchRange(first=a, last=b, device=device) for a, b, device in ranges)  # type: ignore[arg-type]
-    return replace(base, verdict=replace(base.verdict, ranges=told))
+def verdict(*ranges: tuple[int, int, Any], **changes: Any) -> Analysis:
+    """Return the network with another verdict, and batches at which each device wins."""
+    rows = tuple(BatchRange(first=first, last=last, device=device) for first, last, device in ranges)
+    return factory.analysis(verdict=replace(BASE.verdict, **({"ranges": rows} if rows else {}), **changes))
+
+
+def totals(**changes: Any) -> Analysis:
+    return factory.analysis(totals=replace(BASE.totals, **changes))
+
+
+def plans(cpu: Mapping[str, Any], others: Mapping[str, Any] | None = None, **changes: Any) -> Analysis:
+    """Return the network with other figures of its plans, and other keys."""
+    rows = (replace(plan, **(cpu if plan.name == "cpu" or others is None else others)) for plan in BASE.plans)
+    return factory.analysis(plans=tuple(rows), **changes)
+
+
+def own_prices() -> Analysis:
+    """A measured plan of the CPU whose dollars are another machine's, predicted."""
+    plan = replace(
+        factory.plan("cpu", 0.02, operators_on_gpu=0), origin="measured", usd_per_million=1.0,
+        usd_low_per_million=0.25, usd_high_per_million=4.0, usd_origin="predicted", energy_j=0.5,
+        energy_low_j=0.4, energy_high_j=0.7, energy_origin="mixed",
+    )  # fmt: skip
+    return factory.analysis(plans=(plan,))
+
+
+def unknown_memory() -> Analysis:
+    """A ZipMap gives a sequence of maps, whose size nobody knows; a run held 13.5 MB."""
+    last = BASE.operators[-1]
+    maps = replace(last.outputs[0], name="probabilities", shape=None, dtype="seq(map(int64,tensor(float)))")
+    ends = (*BASE.operators[:-1], replace(last, outputs=(maps,)))
+    return replace(
+        plans({"memory_bytes": None}), operators=ends, environment=measured(arena_peak_bytes=13_502_580)
+    )
+
+
+def guessed() -> Analysis:
+    return factory.analysis(model=replace(BASE.model, guessed_inputs=("t0: float32[8,3]",)))
+
+
+def guessed_sizes() -> Analysis:
+    first, *others = BASE.operators
+    of_data = replace(first, outputs=(replace(first.outputs[0], shape=(None, 64)),))
+    return replace(verdict((1, 64, "gpu")), operators=(of_data, *others))
+
+
+def changes() -> Analysis:
+    """Seven changes of the model, each of which resolves a finding."""
+    return factory.analysis(
+        opportunities=tuple(
+            Opportunity(
+                code=f"change-{at}", title=f"Change number {at}", operators=(1,), gain_s=(9 - at) * 1e-3,
+                source=Where(file="net.py", line=at, code="y = x"), gain_low_s=1e-3, gain_high_s=9e-3,
+                gain_usd_per_million=0.25, command=f"analyze apply net.py --batch {at}",
+                findings=(BASE.findings[0].code,),
+            )
+            for at in range(1, 8)
+        )
+    )  # fmt: skip
+
+
+def copies() -> Analysis:
+    """Copies of 3.5 ms, which no operator's time holds."""
+    best = BASE.plans[2]
+    return factory.analysis(
+        plans=(*BASE.plans[:2], replace(best, transfers=replace(best.transfers, time_s=3.5e-3)))
+    )
+
+
+def peak() -> Analysis:
+    """A GPU that does less at larger batches: 8 in 13.4 ms, 64 in 238 ms."""
+    rates = {1: 200.0, 8: 598.0, 64: 269.0}
+    rows = (row for row in BASE.sweep if row.batch in rates)
+    at = {row.batch: {"throughput_per_s": rates.get(row.batch), "fits": True} for row in BASE.sweep}
+    return factory.analysis(
+        sweep=tuple(
+            replace(row, plans={**row.plans, "gpu": replace(row.plans["gpu"], **at[row.batch])}) for row in rows
+        )
+    )
 
 
 def cramped() -> Analysis:
@@ -50,13 +125,17 @@ def cramped() -> Analysis:
     return replace(base, plans=plans, sweep=tuple(rows), verdict=verdict)
 
 
-def spot() -> Analysis:
-    base = factory.analysis()
-    paid: dict[str, Any] = {"pricing": "spot", "region": "us-central1", "price_date": "2026-08-03"}
-    return replace(
-        base,
-        costs=tuple(replace(row, **paid) for row in base.costs),
-        plans=tuple(replace(plan, **paid) for plan in base.plans),
+def paid(pricing: str) -> Analysis:
+    price: Any = {"pricing": pricing, "region": "us-central1", "price_date": "2026-08-03"}
+    return plans(price, costs=tuple(replace(row, **price) for row in BASE.costs))
+
+
+def without_price() -> Analysis:
+    asked = {"pricing": ("reserved-1y",), "region": ("asia",)}
+    return plans(
+        {"usd_per_million": None, "instance": ""},
+        costs=(),
+        invocation=Invocation(command="run", model="m.py", options=asked),
     )
 
 
@@ -106,10 +185,58 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
         "empty": factory.empty,
         "hostile": factory.hostile,
         "two gpus": factory.with_alternative,
-        "busy": busy,
-        "doubtful": doubtful,
+        "busy": lambda: replace(
+            verdict(low=0.7, high=166.0), environment=measured(busy=True, messages=("the machine was busy",))
+        ),
+        "rough": lambda: replace(
+            verdict((1, 64, "gpu"), low=1.5, high=30.0), environment=measured(busy=True)
+        ),
+        "measured": lambda: factory.analysis(
+            environment=measured(median_s=0.0123, arena_peak_bytes=25_900_000, device_peak_bytes=None)
+        ),
+        "doubtful": partial(verdict, (1, 1, "cpu"), (2, 7, "either"), (8, 64, "gpu")),
+        "certain": partial(verdict, (1, 1, "cpu"), (2, 64, "gpu"), crossover_batch=2),
+        "uncertain": partial(verdict, (1, 1, "cpu"), (2, 7, "either")),
+        "a batch between doubtful ones": partial(
+            verdict, (1, 15, "either"), (16, 16, "cpu"), (17, 40, "either"), (41, 64, "gpu")
+        ),
+        "two digits": partial(
+            verdict, (1, 99, "cpu"), (100, 3246, "either"), (3247, 4096, "gpu"), crossover_batch=748
+        ),
+        "cpu wins": partial(verdict, device="cpu", speedup=0.5, low=0.4, high=0.8, sentence=""),
+        "watts": partial(
+            plans, {"energy_of": "A (1 to 2 W)"}, {"energy_of": "A (1 to 2 W) and B (3 to 4 W)"}
+        ),
+        "rented": partial(
+            plans, {"usd_per_million": 1.0, "instance": "c1"}, {"usd_per_million": 1.0, "instance": "g1"}
+        ),
+        "rented elsewhere": partial(
+            plans, {"usd_per_million": 1.0, "instance": "c1", "instance_latency_s": 0.02}, {}
+        ),
+        "own prices": own_prices,
+        "folded": partial(totals, folded_flops=BASE.totals.flops // 2),
+        "hardly folded": partial(totals, folded_flops=BASE.totals.flops // 200),
+        "fused alike": partial(
+            totals,
+            fused_bytes_read=BASE.totals.bytes_read,
+            fused_bytes_written=BASE.totals.bytes_written,
+            fused_intensity=BASE.totals.intensity,
+        ),
+        "unknown memory": unknown_memory,
+        "graph network": factory.graph_network,
+        "guessed": guessed,
+        "guessed sizes": guessed_sizes,
+        "some run": partial(plans, {"operators_on_cpu": BASE.totals.operators - 5}),
+        "changes": changes,
+        "copies": copies,
+        "no copies": partial(plans, {"transfers": BASE.plans[0].transfers}),
+        "three types": partial(factory.alike, 3, 10),
+        "peak": peak,
+        "reserved": partial(paid, "reserved-3y"),
+        "without price": without_price,
+        "eight gpus": partial(plans, {"gpu_count": 0.0}, {"gpu_count": 8.0}),
         "cramped": cramped,
-        "spot": spot,
+        "spot": partial(paid, "spot"),
     },
     "capacity": {
         "plain": capacity,
@@ -157,6 +284,7 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
         "pair": comparisons.pair,
         "batches": comparisons.batches,
         "services": comparisons.slower,
+        "other prices": lambda: compare([("usual", BASE), ("spare", paid("spot"))]),
         "a service beside none": lambda: compare(
             [("plain", factory.analysis()), ("planned", comparisons.plan())]
         ),

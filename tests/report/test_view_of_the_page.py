@@ -273,19 +273,6 @@ def test_a_command_stands_on_the_page_as_plain_text() -> None:
     ]
 
 
-def test_figures_of_a_measurement_are_shown_with_their_units() -> None:
-    measured = {
-        "cpu": {"median_s": 0.0123, "arena_peak_bytes": 25_900_000, "busy": False, "device_peak_bytes": None},
-        "agreement": [{"between": "PyTorch and ONNX Runtime", "agrees": True}],
-    }
-    base = factory.analysis()
-    record = replace(base, environment=replace(base.environment, measurement=measured))
-    facts = dict(dict(method.sections(record))["Measurement"])
-    assert (facts["CPU: median"], facts["CPU: arena peak"], facts["CPU: busy"]) == ("12.3 ms", "25.9 MB", "no")
-    assert (facts["agreement: between"], facts["agreement: agrees"]) == ("PyTorch and ONNX Runtime", "yes")
-    assert "CPU: device peak" not in facts
-
-
 def test_the_data_of_the_page_cannot_leave_its_element() -> None:
     text = html.render(factory.hostile())
     (part,) = (part for kind, name, part in carried(text) if (kind, name) == ("application/json", "data"))
@@ -383,20 +370,3 @@ def test_templates_are_found_inside_a_wheel_and_beside_the_package(
         folder.mkdir(parents=True)
         (folder / "report.html.j2").write_text("")
         assert html.templates_dir() == folder
-
-
-def test_a_gpu_that_does_less_at_larger_batches_is_said_to() -> None:
-    """598 a second at batch 8 and 269 at 64: 8 in 13.4 ms, 64 in 238 ms."""
-    base = factory.analysis()
-    rates = {1: 200.0, 8: 598.0, 64: 269.0}
-    rows = tuple(
-        replace(
-            row,
-            plans={**row.plans, "gpu": replace(row.plans["gpu"], throughput_per_s=rates[row.batch], fits=True)},
-        )
-        for row in base.sweep
-        if row.batch in rates
-    )
-    told = summary.batches(replace(base, sweep=rows))
-    assert "Its throughput peaks at batch 8, 598 /s, and is 269 /s at batch 64: what outgrows" in told
-    assert "throughput peaks" not in summary.batches(base)
