@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoads
+from analyzer.record.outcome import RankedWay, WhyNot
 from analyzer.report import capacity_words, figure_text
 from analyzer.report import capacity_words as words
 from analyzer.report.document import SCREEN, Column, Table, table
@@ -19,13 +20,15 @@ from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, UNKNOWN, count, di
 MOST_OPTIONS = 10
 
 
-def instances(plan: CapacityResult) -> Table:
+def instances(analysis: Analysis) -> Table:
     """Return the options of a capacity plan; a terminal shows the first that keep the limit."""
+    plan = analysis.capacity
+    assert plan is not None
     order = f"Those that keep the {words.limits(plan)} first, with the ends of 90 % intervals."
     feasible = tuple(at for at, option in enumerate(plan.options) if option.feasible)
     return table(
         plan.options,
-        _columns(plan),
+        _columns(plan, {_place(way, way.gpus): way.why_not for way in analysis.ranking}),
         name="instances",
         title="By dollars a month",
         chosen=plan.best,
@@ -46,7 +49,15 @@ def _reasons(plan: CapacityResult) -> Iterator[str]:
             yield f"{words.where(option)}: {option.reason}" if option.reason else words.where(option)
 
 
-def _columns(plan: CapacityResult) -> tuple[Column, ...]:
+def _place(one: CapacityOption | RankedWay, gpus: int) -> tuple[object, ...]:
+    return one.provider or "", one.instance or "", one.device, gpus
+
+
+def _columns(plan: CapacityResult, causes: Mapping[tuple[object, ...], WhyNot | None]) -> tuple[Column, ...]:
+    def why_not(row: CapacityOption) -> str:
+        cause = causes.get(_place(row, row.width if row.kind == "gpu" else 0))
+        return cause.sentence if cause is not None else "" if row.feasible else row.reason
+
     generates = words.generates(plan)
     latency = f"{'Mean' if plan.percentile is None else words.limited(plan)}{' TTFT' if generates else ''}"
     further = any(words.further_s(plan, row) is not None for row in plan.options)
@@ -65,6 +76,7 @@ def _columns(plan: CapacityResult) -> tuple[Column, ...]:
             lambda row: row.usd_per_month,
             lambda row: _interval(row, dollars(row.low_usd_per_month), dollars(row.high_usd_per_month)),
         ),
+        Column("Why not", why_not, lambda row: why_not(row) or None, drop=8, figure=False),
         Column("Device", words.device, words.device, _copies, drop=2, figure=False),
         Column(
             "Sequences" if generates else "Max batch",
@@ -125,13 +137,6 @@ def _columns(plan: CapacityResult) -> tuple[Column, ...]:
             lambda row: row.price_date or None,
             lambda row: f"{dollars(row.usd_per_hour)} an hour" if row.usd_per_hour is not None else "",
             drop=7,
-            figure=False,
-        ),
-        Column(
-            "Why not",
-            lambda row: "" if row.feasible else row.reason,
-            lambda row: None if row.feasible else row.reason,
-            drop=8,
             figure=False,
         ),
     )

@@ -90,7 +90,7 @@ def _capacity(analysis: Analysis) -> Iterator[Block]:
     yield Figures(figures=tuple(capacity_words.figures(capacity)), detail=ANSWER)
     yield from _next(analysis)
     if capacity.options:
-        yield instances(capacity)
+        yield instances(analysis)
     yield from items("What these figures rest on", capacity_words.notes(capacity))
 
 

@@ -46,7 +46,9 @@ const capacity = (() => {
     };
   }
 
-  const order = (a, b) => Number(b.kept) - Number(a.kept) || (a.kept ? a.month - b.month : 0) || a.instance.at - b.instance.at;
+  // Without a price it stands behind what has one: null would be no dollars at all.
+  const month = (row) => row.month ?? Number.MAX_VALUE;
+  const order = (a, b) => Number(b.kept) - Number(a.kept) || (a.kept ? month(a) - month(b) : 0) || a.instance.at - b.instance.at;
   // For what was asked the record has the answer, and its utilisation is better than a line between loads.
   const same = (asked) => Object.entries(told.question).every(([name, own]) => asked[name] === own);
   const recorded = (instance) => (instance.own ? { instance, kept: true, ...instance.own } : { instance, kept: false, why: "limit" });

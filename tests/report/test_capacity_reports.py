@@ -61,7 +61,7 @@ def test_an_end_of_the_interval_that_keeps_no_limit_is_said_and_no_figure() -> N
     )
     shown = {figure.name: figure for figure in capacity_words.figures(told)}
     assert (shown["instances"].interval, shown["$/month"].interval) == ("3 to none", "$1,752 to none")
-    sheet = capacity_tables.instances(replace(factory.analysis(), capacity=told).capacity)
+    sheet = capacity_tables.instances(replace(factory.analysis(), capacity=told))
     assert sheet.beside[0][sheet.head.index("Count")] == "3 to none"
 
 

@@ -30,7 +30,7 @@ def test_dollars_are_told_per_million_requests_and_per_million_output_tokens() -
     assert note == (
         "$167 per million requests, $0.646 per million output tokens; on demand, price of 2026-07-20"
     )
-    sheet = capacity_tables.instances(factory.generation_capacity().capacity)
+    sheet = capacity_tables.instances(factory.generation_capacity())
     at = sheet.head.index("$/M requests")
     assert (sheet.rows[0][at], sheet.beside[0][at]) == ("$167", "$0.646 per M tokens out")
 

@@ -148,6 +148,16 @@ def test_the_questions_own_values_give_the_records_own_answers(ask: Any, changes
     assert seen.errors == []
 
 
+def test_what_has_no_price_stands_behind_what_has_one_as_in_the_plan(ask: Any) -> None:
+    told = records.capacity()
+    first = replace(told.options[0], usd_per_hour=None, usd_per_month=None, usd_per_million=None)
+    page, seen = ask(replace(told, options=(first, *told.options[1:]), best=1))
+    assert page.locator("#what-if-answer .sentence").inner_text().startswith("3 x ")
+    kept = [text.split()[0] for text in page.locator(ROWS).all_inner_texts()][:3]
+    assert kept[-1] == first.instance
+    assert seen.errors == []
+
+
 def test_the_form_answers_as_it_is_typed_and_goes_back(ask: Any) -> None:
     page, seen = ask()
     answer, table = page.locator("#what-if-answer"), page.locator(ROWS)
