@@ -14,7 +14,7 @@ import report_factory as factory
 
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption
-from analyzer.report import capacity_tables, capacity_words, html, operator_columns
+from analyzer.report import capacity_words, html, operator_columns
 
 
 def figures(**changes: Any) -> dict[str, Any]:
@@ -51,18 +51,6 @@ def test_without_an_answer_the_option_of_the_least_limit_comes_nearest() -> None
     slow = replace(slow, loads=tuple(replace(point, p99_s=point.p99_s * 3) for point in slow.loads))
     assert capacity_words.nearest(records.impossible(instances=(slow, quick))) == 1
     assert capacity_words.nearest(records.impossible(instances=())) == 0
-
-
-def test_an_end_of_the_interval_that_keeps_no_limit_is_said_and_no_figure() -> None:
-    option = records.option(high_count=None, high_usd_per_month=None, low_rate_per_s=0.0)
-    told = records.capacity(options=(option,))
-    assert capacity_words.details(told)[0] == (
-        "At the slow end of the 90 % interval of its times no number of them keeps the limit."
-    )
-    shown = {figure.name: figure for figure in capacity_words.figures(told)}
-    assert (shown["instances"].interval, shown["$/month"].interval) == ("3 to none", "$1,752 to none")
-    sheet = capacity_tables.instances(replace(factory.analysis(), capacity=told))
-    assert sheet.beside[0][sheet.head.index("Count")] == "3 to none"
 
 
 @pytest.mark.parametrize(

@@ -56,17 +56,6 @@ def test_a_slower_plan_is_marked_worse_with_its_share_beyond_the_intervals() -> 
     assert cells(pair(), "Work and findings", "findings")[1][2] == "better"
 
 
-def test_the_best_of_a_row_is_marked_and_whether_the_intervals_allow_it() -> None:
-    # 20 (18 to 22) and 21 ms (18.9 to 23.1) overlap; 20 and 30 (27 to 33) do not.
-    close, apart = (cells(of_latency(*values), "GPU", "latency") for values in ((0.021, 0.020), (0.020, 0.030)))
-    assert ["☆" in cell[0] for cell in close] == [False, True]
-    assert ["★" in cell[0] for cell in apart] == [True, False]
-    assert close[1][1:] == ("18.0 to 22.0 ms, within the intervals", "")
-    assert not any(
-        mark in cell[0] for cell in cells(of_latency(0.020, 0.020), "GPU", "latency") for mark in "☆★"
-    )
-
-
 def test_a_best_plan_that_is_the_gpus_is_shown_once() -> None:
     base = factory.analysis(4)
     twin = replace(base.plans[1], name="hybrid")
@@ -96,16 +85,6 @@ def test_a_throughputs_interval_is_that_of_the_latency_turned_over() -> None:
 )
 def test_changes_are_said_in_words(base: float, value: float, said: str) -> None:
     assert document.change(base, value) == said
-
-
-def test_the_answer_names_the_fastest_the_factor_and_how_sure_it_is() -> None:
-    assert sentences.headline(of_latency(0.060, 0.020, 0.021)) == (
-        "b is fastest: 20.0 ms (measured) against 60.0 ms (measured) of a, the slowest, a factor of 3.0.",
-        "That is not certain: its 90 % interval and that of c, the next, overlap.",
-    )
-    _, sure = sentences.headline(of_latency(0.020, 0.060))
-    assert sure == "That is certain: its 90 % interval and that of b do not overlap."
-    assert sentences.headline(of_latency(0.020, 0.020)) == ("All take the same: 20.0 ms (measured).", "")
 
 
 def test_more_layers_of_one_kind_are_surely_slower_and_other_layers_may_not_be() -> None:
@@ -146,19 +125,6 @@ def test_more_layers_of_one_kind_are_surely_slower_and_other_layers_may_not_be()
     assert sure.endswith("their ratio is 0.32x to 7.1x.")
 
 
-def test_the_cheapest_and_the_most_frugal_record_are_named_with_their_plans() -> None:
-    base = factory.analysis(4)
-    dear = tuple(replace(plan, usd_per_million=50.0, energy_j=9.0) for plan in base.plans)
-    said = sentences.statements(compare([("dear", replace(base, plans=dear)), ("cheap", base)]))
-    assert said == (
-        "The verdict is the same in all: GPU.",
-        "cheap costs least: $0.400 per million (Best plan) against $50.0 per million (CPU) of dear, "
-        "a factor of 125.",
-        "cheap takes least energy: 390 mJ for each (Best plan) against 9.00 J for each (CPU) of dear, "
-        "a factor of 23.1.",
-    )
-
-
 def test_of_different_batches_throughputs_and_single_inferences_are_compared() -> None:
     comparison = batches()
     assert any("batches differ" in note for note in comparison.notes)
@@ -194,19 +160,6 @@ def test_a_record_that_is_called_as_a_device_has_its_own_points_alone() -> None:
         "CPU: 12 operators",
         "new: 12 operators",
     ]
-
-
-def test_the_environment_tells_what_differs() -> None:
-    base = factory.analysis(4)
-    other = replace(base, environment=replace(base.environment, threads=8, versions={"onnxruntime": "1.0.0"}))
-    comparison = compare([("a", base), ("b", other)])
-    (table,) = tables(comparison, "environment").values()
-    assert set(table.rows) == {
-        ("threads", "2", "8"),
-        ("onnxruntime", "0.0.0", "1.0.0"),
-        ("torch", "0.0.0", "–"),
-    }
-    assert "warm-up runs 3" in document.render_markdown(comparison)
 
 
 def test_the_json_holds_the_figures_and_not_the_records() -> None:

@@ -18,7 +18,6 @@ from rich.console import Console
 from analyzer.record.fleet import Fleet
 from analyzer.record.outcome import RankedWay
 from analyzer.report import fleet_page, fleet_tables, terminal
-from analyzer.report.document import Table
 from analyzer.text import middle_cut
 
 # As test_texts_of_strangers.py has it: what steers a terminal, and what commands a CI server.
@@ -38,11 +37,6 @@ def printed(fleet: Fleet, width: int = 80) -> str:
     out = io.StringIO()
     terminal.print_document(fleet_page.document(fleet), Console(file=out, width=width, color_system=None))
     return out.getvalue()
-
-
-def table_of(fleet: Fleet, name: str) -> Table:
-    section = next(one for one in fleet_page.document(fleet).sections if one.name == name)
-    return next(block for block in section.blocks if isinstance(block, Table))
 
 
 def records(fleet: Fleet) -> list[dict[str, str]]:
@@ -69,46 +63,6 @@ def test_a_name_is_a_file_beside_the_page_and_nothing_else(name: str, address: s
     assert fleet_tables.page_of(name) == address
 
 
-def test_the_page_carries_each_cell_once_and_equal_columns_as_one_value() -> None:
-    fleet = factory.fleet()
-    data = carried(fleet_page.render(fleet))
-    cells = [cell for model in fleet.models for cell in model.cells]
-    assert sum(data["models"]["size"]) == len(cells) == len(data["cells"]["latency_s"])
-    assert data["cells"]["origin"] == {"all": "predicted"}
-    assert data["cells"]["runs"] == {"all": True}
-    assert [data["devices"][at]["slug"] for at in data["cells"]["device"]] == [cell.device for cell in cells]
-
-
-def test_a_device_that_is_no_column_is_shown_all_the_same() -> None:
-    stray = replace(factory.classifier(), cells=(factory.cell("h100", 1, 0.1, 1.0),), best=0, cheapest=0)
-    data = carried(fleet_page.render(factory.fleet(models=(stray,), moves=(), consolidation=None)))
-    assert data["devices"][-1] == {"slug": "h100", "name": "h100", "kind": "gpu", "named": True}
-
-
-def test_moves_say_where_to_what_is_saved_and_whether_it_is_certain() -> None:
-    unsure = replace(factory.fleet().moves[0], certain=False)
-    sheet = table_of(factory.fleet(moves=(unsure,)), "moves")
-    assert sheet.rows[0] == (
-        "resnet50", "2 x g5.xlarge", "$1,468", "1 x l4.large", "$968", "$500", "no: within the 90 % interval",
-    )  # fmt: skip
-    assert sheet.beside[0][3] == "L4, batch 64, GPU"
-
-
-def test_shared_machines_stand_beside_apart_today_and_the_least_possible() -> None:
-    packed = replace(factory.fleet().consolidation, today_usd_per_month=3000.0)
-    assert fleet_tables.consolidated(factory.fleet(consolidation=packed)) == (
-        "2 models on 2 instances: $1,168 a month, against $2,768 with instances of its own for each model and "
-        "$3,000 today.",
-        "No packing costs less than $1,100 a month.",
-    )
-    rows = table_of(factory.fleet(), "shared").rows
-    assert {row[1:3] for row in rows} == {("2 x l4.large (AWS)", "$1,168")}
-    assert [(row[0], row[3], row[-1]) for row in rows] == [
-        ("ranker", "45 %", "p99 40.0 ms, limit 50.0 ms"),
-        ("resnet50", "30 %", "p99 150 ms, limit 200 ms"),
-    ]
-
-
 def test_of_many_failures_the_later_ones_are_folded_up() -> None:
     many = tuple(factory.failing(f"broken-{at:02}") for at in range(30))
     view = fleet_page.build(factory.fleet(models=many, moves=(), consolidation=None))
@@ -123,21 +77,6 @@ def test_the_page_of_a_fleet_compiles_nothing_and_asks_nobody() -> None:
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', fleet_page.render(factory.fleet()))
     assert "unsafe-eval" not in policy
     assert policy.startswith("default-src 'none'")
-
-
-def test_the_csv_has_a_row_for_each_cell_and_one_for_a_model_without() -> None:
-    rows = records(factory.fleet())
-    # Of the classifier, the generator, the service and the slow one; the last is the one that failed.
-    assert len(rows) == 8 + 3 + 3 + 2 + 1
-    assert list(rows[0])[:6] == ["model", "owner", "tags", "question", "device", "device_name"]
-    (chosen,) = [row for row in rows if row["model"] == "resnet50" and row["cheapest"] == "True"]
-    assert (chosen["device"], chosen["batch"], chosen["usd_per_million"]) == ("l4", "64", "0.2")
-    assert (chosen["usd_per_million_of"], chosen["move"], chosen["saved_usd_per_month"]) == (
-        "inferences", "True", "500.0",
-    )  # fmt: skip
-    assert {row["usd_per_million_of"] for row in rows if row["model"] == "llama"} == {"output tokens"}
-    (broken,) = [row for row in rows if row["model"] == "broken"]
-    assert (broken["failure"], broken["hint"], broken["device"]) == ("timeout", "Raise --timeout.", "")
 
 
 def test_the_csv_holds_every_field_of_a_cell() -> None:
@@ -243,22 +182,6 @@ def test_a_spreadsheet_takes_no_text_of_a_fleet_for_a_formula() -> None:
 @pytest.mark.parametrize("name", WRITERS)
 def test_half_a_character_is_written_in_every_format(name: str) -> None:
     WRITERS[name](factory.hostile("m\udcff")).encode()
-
-
-def test_what_is_not_done_yet_is_told_everywhere() -> None:
-    fleet = factory.fleet(left=12)
-    said = "12 models are not done yet: the same command goes on."
-    assert said in fleet_page.render(fleet)
-    assert said in printed(fleet)
-    assert said in fleet_page.render_markdown(fleet)
-    assert fleet_tables.left(factory.fleet(left=1)).startswith("1 model is not done yet")
-
-
-def test_devices_of_the_price_list_are_counted_apart() -> None:
-    listed = replace(factory.DEVICES[3], slug="xeon", name="Xeon", named=False)
-    view = fleet_page.build(factory.fleet(devices=(*factory.DEVICES, listed)))
-    assert view["title"] == "Fleet: 5 models on 4 devices"
-    assert view["tiles"][1].note == "3 GPUs, 1 CPU, and 1 CPU of the price list"
 
 
 def test_a_service_is_told_by_the_percentile_that_it_was_asked_for() -> None:

@@ -17,11 +17,17 @@ import report_factory as factory
 from report_snapshots import EXPECTED, hold_case, shown
 
 from analyzer.record.analysis import Analysis, BatchRange, Environment, Opportunity, Where
+from analyzer.record.generation import SplitRequest
 from analyzer.record.invocation import Invocation
 from analyzer.report.compare.build import compare
+from analyzer.report.compare.comparison import Comparison
 
 GB = generation_records.GB
 BASE = factory.analysis()
+FLEET = fleet_factory.fleet()
+LISTED = replace(fleet_factory.DEVICES[3], slug="xeon", name="Xeon", named=False)
+STRAY_CELL = fleet_factory.cell("h100", 1, 0.1, 1.0)
+STRAY = replace(fleet_factory.classifier(), cells=(STRAY_CELL,), best=0, cheapest=0)
 NOTHING_LOOKED_AT: dict[str, Any] = {"options": (), "best": None, "instances": (), "traffic": ()}
 BARE: dict[str, Any] = {"instances": (), "traffic": (), "notes": ()}
 ONE_TOKEN = {"tpot_p50_s": None, "tpot_p99_s": None}
@@ -176,6 +182,34 @@ def another_batch() -> Analysis:
     return rankings.analysis(faster)
 
 
+def latencies(*seconds: float) -> Comparison:
+    """Records whose only plan is the GPU's, each with an interval of 10 %."""
+    gpus = (factory.analysis(plans=(factory.plan("gpu", each),)) for each in seconds)
+    return compare(list(zip("abc", gpus, strict=False)))
+
+
+def services(*given: Mapping[str, Any]) -> Comparison:
+    return compare([(name, comparisons.plan(**each)) for name, each in zip("abc", given, strict=False)])
+
+
+def one_option(**changes: Any) -> dict[str, Any]:
+    return {"options": (capacity_records.option(**changes),)}
+
+
+OTHER_RELEASE: dict[str, Any] = {"threads": 8, "versions": {"onnxruntime": "1.0.0"}}
+UNPRICED = dict.fromkeys(
+    ("usd_per_hour", "usd_per_month", "low_usd_per_month", "high_usd_per_month", "usd_per_million")
+)
+IMPOSSIBLE = factory.without_capacity(limit_s=capacity_records.LIMIT)
+SPLIT = SplitRequest(
+    **generation_records.times_of(1.0) | {"request_s": 0.5, "request_low_s": 0.4, "request_high_s": 0.7},
+    handover_bytes=2 * GB,
+    handover_s=0.08,
+    pays=True,
+)
+NO_BATCH: dict[str, Any] = {"largest_batch": 0, "usd_per_million_tokens": None}
+
+
 capacity, generating, generation = factory.capacity, factory.generation_capacity, factory.generation
 FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
     "network": {
@@ -241,6 +275,9 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
     "capacity": {
         "plain": capacity,
         "growth": partial(capacity, growth=2.0, spare=0),
+        "slow end": partial(
+            capacity, **one_option(high_count=None, high_usd_per_month=None, low_rate_per_s=0.0)
+        ),
         "two spare": partial(capacity, spare=2, rate_per_s=0.5, percentile=99.9),
         "mean": partial(capacity, percentile=None),
         "bare": partial(capacity, **BARE),
@@ -252,6 +289,7 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
         "plain": generating,
         "growth": partial(generating, growth=2.0, spare=0),
         "mean": partial(generating, percentile=None),
+        "median": partial(generating, percentile=50),
         "p90": partial(generating, percentile=90),
         "no limit of further tokens": partial(generating, tpot_limit_s=None),
         "lengths not known": partial(generating, prompt_tokens=None, output_tokens=None),
@@ -264,6 +302,12 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
         "limits": partial(generation, ttft_limit_s=0.3, tpot_limit_s=0.004, meets_limits=False),
         "kept": partial(generation, ttft_limit_s=1.0, meets_limits=True),
         "no room": no_room,
+        "split": partial(generation, split=SPLIT),
+        "split that does not pay": partial(generation, split=replace(SPLIT, pays=False)),
+        "no batch": partial(
+            generation, tpot_limit_s=0.001, meets_limits=False, cheapest=None, **NO_BATCH,
+            devices=tuple(replace(row, **NO_BATCH) for row in generation_records.devices()),
+        ),
         "bare": partial(
             generation,
             **dict.fromkeys(("sweep", "devices", "types", "widths", "phases", "notes"), ()),
@@ -283,7 +327,6 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
     "comparison": {
         "pair": comparisons.pair,
         "batches": comparisons.batches,
-        "services": comparisons.slower,
         "other prices": lambda: compare([("usual", BASE), ("spare", paid("spot"))]),
         "a service beside none": lambda: compare(
             [("plain", factory.analysis()), ("planned", comparisons.plan())]
@@ -291,11 +334,55 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[], Any]]] = {
         "generation": lambda: compare(
             [("plain", factory.analysis()), ("short", generation()), ("long", generation(prompt_tokens=4000))]
         ),
+        "faster generation": lambda: compare(
+            [
+                ("old", generation()),
+                ("new", generation(**generation_records.times_of(0.25), usd_per_million_tokens=1.0)),
+            ]
+        ),
         "sequences": lambda: compare([("a", generating()), ("b", one_token())]),
         "hostile": lambda: compare([(factory.HOSTILE, factory.hostile()), ("b", factory.hostile())]),
     },
+    "latencies": {
+        "three": partial(latencies, 0.060, 0.020, 0.021),
+        "certain": partial(latencies, 0.020, 0.060),
+        "overlapping": partial(latencies, 0.021, 0.020),
+        "same": partial(latencies, 0.020, 0.020),
+        "dollars and joules": lambda: compare(
+            [("dear", plans({"usd_per_million": 50.0, "energy_j": 9.0})), ("cheap", BASE)]
+        ),
+        "environments": lambda: compare(
+            [("a", BASE), ("b", factory.analysis(environment=replace(BASE.environment, **OTHER_RELEASE)))]
+        ),
+    },
+    "services": {
+        "slower": comparisons.slower,
+        "certain": partial(services, {}, {"usd": 0.3}, {"usd": 2.0}),
+        "same": partial(services, {}, {}),
+        "dearer": partial(services, {"usd": 0.3}, {}),
+        # At half the rate 1200 / 1220 = 0.98 need one and one: 2 x $584 = $1,168. A month of 1,000 requests/s
+        # has 1,000 x 730 x 3600 = 2628 million.
+        "other traffic": partial(
+            services,
+            {},
+            {"rate_per_s": 1000.0}
+            | one_option(count=2, usd_per_month=1168.0, usd_per_million=1168 / 2628),
+        ),
+        "another device": partial(services, {}, {"options": (capacity_records.on_cpu(),)}),
+        "unpriced": partial(services, {}, one_option(**UNPRICED)),
+        "torn": partial(services, {}, one_option(usd=0.3, high_count=None, high_usd_per_month=None)),
+        "one impossible": lambda: compare([("a", comparisons.plan()), ("b", IMPOSSIBLE)]),
+        "both impossible": lambda: compare([("a", IMPOSSIBLE), ("b", IMPOSSIBLE)]),
+    },
     "fleet": {
         "usual": fleet_factory.fleet,
+        "left": partial(fleet_factory.fleet, left=12),
+        "unsure": partial(fleet_factory.fleet, moves=(replace(FLEET.moves[0], certain=False),)),
+        "paid today": partial(
+            fleet_factory.fleet, consolidation=replace(FLEET.consolidation, today_usd_per_month=3000.0)
+        ),
+        "listed": partial(fleet_factory.fleet, devices=(*fleet_factory.DEVICES, LISTED)),
+        "no column": partial(fleet_factory.fleet, models=(STRAY,), moves=(), consolidation=None),
         "bare": lambda: fleet_factory.fleet(
             models=(fleet_factory.classifier(),), moves=(), consolidation=None, biases=(), sentences=()
         ),

@@ -186,26 +186,27 @@ def test_operators_without_times_are_ranked_by_their_work() -> None:
 
 
 @pytest.mark.parametrize(
-    ("either", "last", "even", "said"),
+    ("ranges", "even", "said"),
     [
-        ((2, 7), 64, 4, "4 (2 to 8)"),
-        ((2, 7), 7, 4, "4 (from 2)"),
-        (None, 64, 2, "2"),
+        (((1, 1, "cpu"), (2, 7, "either"), (8, 64, "gpu")), 4, "4 (2 to 8)"),
+        (((1, 1, "cpu"), (2, 7, "either")), 4, "4 (from 2)"),
+        (((1, 1, "cpu"), (2, 64, "gpu")), 2, "2"),
+        (((1, 15, "either"), (16, 16, "cpu"), (17, 40, "either"), (41, 64, "gpu")), 4, "4 (1 to 41)"),
         # Where intervals begin to overlap is known no better than they are wide.
-        ((100, 3246), 4096, 748, "about 750 (about 100 to about 3200)"),
+        (
+            ((1, 99, "cpu"), (100, 3246, "either"), (3247, 4096, "gpu")),
+            748,
+            "about 750 (about 100 to about 3200)",
+        ),
     ],
 )
 def test_a_crossover_has_the_batches_between_which_it_lies(
-    either: tuple[int, int] | None, last: int, even: int, said: str
+    ranges: tuple[tuple[int, int, Any], ...], even: int, said: str
 ) -> None:
-    first, end = either or (even, even - 1)
-    ranges = [BatchRange(first=1, last=first - 1, device="cpu")]
-    if either:
-        ranges.append(BatchRange(first=first, last=end, device="either"))
-    if last > end:
-        ranges.append(BatchRange(first=end + 1, last=last, device="gpu"))
-    told = replace(factory.analysis().verdict, ranges=tuple(ranges), crossover_batch=even)
-    assert summary.crossover_batch(told) == said
+    rows = tuple(BatchRange(first=first, last=last, device=device) for first, last, device in ranges)
+    assert (
+        summary.crossover_batch(replace(factory.analysis().verdict, ranges=rows, crossover_batch=even)) == said
+    )
 
 
 def test_beside_a_gpu_that_would_run_nothing_no_batch_is_compared() -> None:
