@@ -52,8 +52,9 @@ def timed(estimate: Figure) -> str:
 
 
 def interval(middle: float, low: float, high: float) -> str:
-    """``3.4x (2.1x to 5.0x)``."""
-    return f"{factor(middle)} ({factor(low)} to {factor(high)})"
+    """``3.4x (2.1x to 5.0x)``; ``3.4x`` where both ends are written alike."""
+    exact = factor(low) == factor(middle) == factor(high)
+    return factor(middle) if exact else f"{factor(middle)} ({factor(low)} to {factor(high)})"
 
 
 _FEWER = {"cost": "fewer dollars", "energy": "fewer joules"}
