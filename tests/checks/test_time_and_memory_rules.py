@@ -11,11 +11,6 @@ def found(code: str, toy: Analysis) -> list[Any]:
     return [finding for finding in run(toy) if finding.code == code]
 
 
-def with_plans(toy: Any, **changes: Any) -> Any:
-    """The analysis with other plans or another verdict."""
-    return replace(toy, **changes)
-
-
 def recommending_a_split(toy: Analysis, *, split_s: float) -> Analysis:
     """The analysis whose verdict is a plan on both devices."""
     plans = (*toy.plans[:2], plan("hybrid", split_s))

@@ -21,7 +21,6 @@ SHAPE = (8, 64)
 WEIGHT = numpy_helper.from_array(np.zeros((64, 64), np.float32), "weight")
 BIAS = numpy_helper.from_array(np.zeros(64, np.float32), "bias")
 START = numpy_helper.from_array(np.array([0]), "zero")
-REST = numpy_helper.from_array(np.array([-1, 64]), "rest")
 
 
 def info(name: str, shape: Any = SHAPE, kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:

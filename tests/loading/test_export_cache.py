@@ -49,10 +49,6 @@ def fetched(model: Path, **options: Any) -> Loaded:
     return load(parse_reference(str(model)), **options)
 
 
-def linears(found: Any) -> Any:
-    return sum(node.op_type in ("Gemm", "MatMul") for node in found.graph().nodes)
-
-
 def test_a_second_load_comes_from_the_cache_at_any_batch(model: Path) -> None:
     assert not fetched(model).cached
     again = fetched(model, batch=9)

@@ -14,9 +14,6 @@ from analyzer.record.outcome import Answer, RankedWay, WhyNot
 SENTENCE = "Run it on the Imaginary GPU 9000: 5.00 ms (predicted, 4.00 to 6.00 ms)."
 
 
-CHEAPEST = "cloud c0 (Rented CPU): 90.0 ms"
-
-
 NO_ROOM = WhyNot(reason="memory", sentence="it does not fit: it needs 9.00 GB and has 8.00 GB")
 
 
@@ -122,8 +119,3 @@ def alone(**changes: Any) -> Analysis:
 def won_by_the_first() -> Analysis:
     """The answer is the GPU that the record's details are of."""
     return analysis(candidate(factory.GPU.name, 0.001, device=factory.GPU.slug))
-
-
-DETAILS = (
-    f"Plans, reasons and operators here are of the {factory.GPU.name} at batch 8, which was asked about first"
-)

@@ -12,6 +12,7 @@ import pytest
 import rendering
 import report_factory as factory
 
+from analyzer.record import from_json, to_json
 from analyzer.record.analysis import Analysis
 from analyzer.record.capacity import CapacityOption
 from analyzer.report import capacity_words, html, operator_columns
@@ -115,9 +116,21 @@ def test_the_records_of_these_tests_count_as_the_contract_says() -> None:
         needed = records.RATE * (1 + records.HEADROOM) / option.highest_rate_per_s
         assert option.count == math.ceil(needed) + records.SPARE
         assert option.usd_per_month == option.count * option.usd_per_hour * 730
+    analysis = factory.generation_capacity()
+    assert from_json(to_json(analysis)).capacity == analysis.capacity
+    for option in records.generation().options[:2]:
+        # 5 x 1.2 requests/s over 4 and 10, and a spare.
+        assert (option.count, option.usd_per_month) in ((3, 3 * 730 * 1.0), (2, 2 * 730 * 2.5))
 
 
 def test_a_device_that_nobody_rents_out_is_called_by_its_own_name() -> None:
     own = records.option(provider="", instance="", region="", device_name="NVIDIA L4")
     assert capacity_words.several(own) == f"{own.count} x {own.device_name}"
     assert capacity_words.where(own) == f"{own.device_name} (in no price list)"
+
+
+def test_an_instance_that_keeps_the_limits_at_one_width_is_none_that_keeps_none() -> None:
+    # Of four rows three instances, of which the CPU's alone keeps none.
+    assert capacity_words.refused(records.generation()).startswith("1 of 3 instance types")
+    both = records.generation().options[1:3]
+    assert capacity_words.refused(records.generation(options=both)) == ""

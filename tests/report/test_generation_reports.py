@@ -13,32 +13,14 @@ from analyzer.report import generation_text, html
 from analyzer.report.charts.chart import Chart
 
 GB = records.GB
-EVERY = {
-    "plain": {},
-    "limits": {"ttft_limit_s": 0.3, "tpot_limit_s": 0.004, "meets_limits": False},
-    "no room": {
-        "memory": records.memory(fits=False, device_bytes=30 * GB, total_bytes=60 * GB),
-        "gpus": 2,
-        "largest_batch": 0,
-        "longest_context": 0,
-        "usd_per_million_tokens": None,
-        "instance": "",
-    },
-    "bare": {
-        "sweep": (),
-        "devices": (),
-        "types": (),
-        "widths": (),
-        "frontier": {},
-        "parts": {},
-        "phases": (),
-        "notes": (),
-        "cpu": None,
-        "cheapest": None,
-        "joules_per_token": None,
-        "model_context": None,
-    },
-}
+NO_ROOM: dict[str, Any] = {
+    "memory": records.memory(fits=False, device_bytes=30 * GB, total_bytes=60 * GB),
+    "gpus": 2, "largest_batch": 0, "longest_context": 0, "usd_per_million_tokens": None, "instance": "",
+}  # fmt: skip
+BARE: dict[str, Any] = {
+    "sweep": (), "devices": (), "types": (), "widths": (), "frontier": {}, "parts": {}, "phases": (),
+    "notes": (), "cpu": None, "cheapest": None, "joules_per_token": None, "model_context": None,
+}  # fmt: skip
 
 
 def figures(**changes: Any) -> dict[str, Any]:
@@ -76,7 +58,7 @@ def test_the_bar_of_memory_is_one_devices_and_its_parts_add_up_to_what_is_used()
     assert sum(part.share for part in bar.parts) == pytest.approx(16 / 22)
     assert bar.parts[0].share == pytest.approx(12 / 22)
     assert bar.room == 1
-    over = generation_text.bar(records.generation(**EVERY["no room"]))
+    over = generation_text.bar(records.generation(**NO_ROOM))
     assert over is not None
     assert sum(part.share for part in over.parts) <= 1
     assert over.room == pytest.approx(22 / 30)
@@ -97,7 +79,7 @@ def test_the_timeline_is_the_request_and_both_phases_shares_are_whole() -> None:
 
 
 def test_charts_without_anything_to_show_are_not_there() -> None:
-    assert list(drawn(factory.generation(**EVERY["bare"]))) == ["generation-request"]
+    assert list(drawn(factory.generation(**BARE))) == ["generation-request"]
     nothing = {1: dict.fromkeys((512, 1024), 0)}
     assert "generation-frontier" not in drawn(factory.generation(frontier=nothing))
     unpriced = tuple(replace(row, usd_per_million_tokens=None) for row in records.devices())
