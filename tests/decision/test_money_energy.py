@@ -264,9 +264,10 @@ def test_the_idle_and_full_power_of_a_t4_are_as_published() -> None:
 def test_joules_are_power_times_time_over_the_batch(
     build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
 ) -> None:
-    """CPU of 100 W for 10 ms over 10 inferences: 0.1 J."""
-    decision = decide(fast(build, op))
-    assert plan(decision, "cpu").energy_j == pytest.approx(100 * 1e-2 / 10)
+    """CPU of 100 W for 10 ms over 10 inferences: 0.1 J; without a batch a run is one inference."""
+    for batch, inferences in ((10, 10), (None, 1)):
+        decision = decide(replace(fast(build, op), batch=batch))
+        assert plan(decision, "cpu").energy_j == pytest.approx(100 * 1e-2 / inferences)
 
 
 def test_the_gpu_plan_counts_the_card_and_the_waiting_host(build: Callable[..., Any], op: type[Any]) -> None:

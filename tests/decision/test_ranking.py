@@ -124,6 +124,9 @@ def test_where_nothing_keeps_the_limit_nothing_is_best_and_the_nearest_is_named(
     assert result.answer.sentence.startswith(
         "None of 3 GPUs and this CPU keeps 5.00 ms; the A100 comes nearest with 16.5 ms"
     )
+    one = ranked(ask("T4", 73e-3, limit_s=5e-3)).answer
+    assert one is not None
+    assert one.sentence.startswith("None of the T4 and this CPU keeps 5.00 ms; the T4 comes nearest")
 
 
 def test_a_limit_that_only_the_middle_keeps_is_said_to_be_doubtful(ask: Ask) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from analyzer.costs.cost import Cost
 from analyzer.decision import decide
 from analyzer.decision.decide import REASONS
 from analyzer.devices.device import Device
@@ -109,9 +110,35 @@ def test_what_limits_the_cpus_time_is_named_for_what_it_is(
 
 def test_a_tie_names_the_faster_one_first(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [op(reads=("in",), cpu=1e-2, gpu=1.2e-2 - 2 * COPY_S)]
-    sentence = decide(build(*ops, spread=2.0)).verdict.sentence
-    assert sentence.startswith("Either: this CPU is 1.2x (")
-    assert sentence.endswith("as fast as the L4, which is within the error.")
+    verdict = decide(build(*ops, spread=2.0)).verdict
+    low, high = 1 / verdict.high, 1 / verdict.low  # the other way round
+    assert low < 1.2 < high
+    assert verdict.sentence == (
+        f"Either: this CPU is 1.2x ({low:.2g}x to {high:.2g}x) as fast as the L4, which is within the error."
+    )
+
+
+@pytest.mark.parametrize(("lacks", "device"), [((), "gpu"), (("Relu",), "cpu")])
+def test_a_cpu_whose_session_fails_is_not_the_answer_however_fast(
+    build: Callable[..., Any], op: type[Any], lacks: tuple[str, ...], device: str
+) -> None:
+    # Where no provider has a kernel for an operator it runs nowhere, and its time on either device is compared.
+    question = build(op(reads=("in",), cpu=1e-6, gpu=1.0), cpu_fails="no kernel takes mode=odd", lacks=lacks)
+    assert decide(question).verdict.device == device
+
+
+def test_work_is_told_by_what_is_known_of_it(build: Callable[..., Any], op: type[Any]) -> None:
+    question = build(op(reads=("in",)))
+    for cost, work in (
+        (Cost(flops=2 * 10**9, bytes_read=None), "Computes 2.00 GFLOP"),
+        (Cost(flops=2 * 10**9, bytes_read=10**9, bytes_written=0), "Computes 2.00 GFLOP at 2.0 FLOP per byte"),
+        (Cost(flops=0, bytes_read=10**9, bytes_written=0), "Reads 1.00 GB and computes nothing"),
+        (Cost(flops=0, bytes_read=1, bytes_written=10**9), "Writes 1.00 GB and computes nothing"),
+        (Cost(flops=0, bytes_read=None), "Moves an unknown amount of data"),
+        (Cost(flops=None), "Computes an unknown amount"),
+    ):
+        (told,) = decide(replace(question, table=replace(question.table, costs=(cost,)))).operators
+        assert told.explanation.split(":")[0] == work
 
 
 def test_kernels_that_take_longer_than_the_cpu_are_said_to(build: Callable[..., Any], op: type[Any]) -> None:

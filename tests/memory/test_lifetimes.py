@@ -92,6 +92,7 @@ def test_the_peak_is_the_most_that_lives_at_a_moment(
     peak = most_alive(graph, in_place)
     assert peak_memory_bytes(graph, in_place=in_place) == peak
     assert peak_memory_bytes(graph, inputs=False, in_place=in_place) == peak - 8
+    assert peak_memory_bytes(graph) == most_alive(graph, in_place=True)
 
 
 def test_a_cache_that_the_caller_holds_is_counted_once_and_an_unread_open_size_not_at_all() -> None:

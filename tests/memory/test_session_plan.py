@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.memory.fit import peak_memory_bytes
-from analyzer.memory.session_plan import SessionPlan
+from analyzer.memory.session_plan import SessionPlan, executed_steps
 from analyzer.ort.fusion import predicted_groups
 from analyzer.pipeline.prepared import prepare
 
@@ -102,6 +102,27 @@ def test_a_result_has_memory_of_its_own_even_where_it_shows_another_tensor() -> 
     nodes = [node("Exp", ["x"], ["a"]), node("Reshape", ["a", "s"], ["y"])]
     graph = graph_of(nodes, {"x": [2, 5]}, ["y"], {"s": np.array([10])})
     assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 40
+
+
+def test_a_cache_that_is_written_in_place_is_counted_once() -> None:
+    # now (40) is written into past's buffer, the caller's or the session's; s and y take 4 each.
+    nodes = [
+        node("Exp", ["past"], ["now"]),
+        node("ReduceSum", ["now"], ["s"], keepdims=0),
+        node("Exp", ["s"], ["y"]),
+    ]
+    graph = replace(graph_of(nodes, {"past": [10]}, ["now", "y"]), carried={"past": "now"})
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu", inputs=False) == 40 + 4 + 4
+    assert SessionPlan.of(graph, alone(graph)).peak_bytes("cpu") == 40 + 4 + 4
+
+
+def test_a_blocked_image_is_made_channels_last_without_a_copy_before() -> None:
+    # ReorderOutput of com.microsoft.nchwc writes channels last by itself (nchwc_ops.cc, channels_last=1).
+    nodes = [node("Conv", ["x", "w"], ["c"]), node("Transpose", ["c"], ["y"], perm=[0, 2, 3, 1])]
+    graph = graph_of(nodes, {"x": [1, 16, 8, 8]}, ["y"], {"w": np.ones((16, 16, 1, 1), np.float32)})
+    first, convolution, last = executed_steps(graph, alone(graph), 8)
+    assert [step.op_type for step in (first, convolution, last)] == ["Reorder", "Conv", "Transpose"]
+    assert list(last.reads) == [output.value.name for output in convolution.outputs]
 
 
 def test_of_two_sources_the_one_made_last_is_executed_first() -> None:
