@@ -216,12 +216,6 @@ def test_pins_leave_what_keeps_them(ask: Ask) -> None:
     assert [(one.device, one.runs) for one in on_gpu.ways[1:]] == [("here", False)]
 
 
-def test_the_nearest_is_what_was_named_where_a_rented_cpu_is_nearer_within_the_error(ask: Ask) -> None:
-    there = Figure(value=9e-3, low=5e-3, high=15e-3, origin="predicted")
-    result = ranked(ask("L4", 10e-3, instances=(PLAIN,), cpu_on=lambda _: there, limit_s=1e-3))
-    assert (result.ways[0].device, result.ways[0].meets) == ("l4", False)
-
-
 def test_a_cheaper_device_that_may_miss_the_limit_does_not_take_the_place_of_one_that_keeps_it(
     ask: Ask,
 ) -> None:

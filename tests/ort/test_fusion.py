@@ -134,15 +134,6 @@ def test_nodes_that_have_no_name_of_their_own_are_found_in_the_profile(tmp_path:
     assert {name for names in found for name in names} == profiled
 
 
-def test_blocked_layout_keeps_convolutions_apart(tmp_path: Path) -> None:
-    graph = to_graph(CONVOLUTIONS)
-    optimized, _ = executed(CONVOLUTIONS, 3, tmp_path)
-    groups = [group.members for group in groups_from_optimized(graph, optimized, "cpu")]
-    assert (0, 1) in groups
-    assert (2, 3, 4) in groups
-    assert (5,) in groups or (5, 6) in groups
-
-
 def test_a_sum_behind_a_normalization_belongs_to_the_convolution_that_adds_it(tmp_path: Path) -> None:
     """The blocked convolution has the other summand as an input: the session has three convolutions, no Add."""
     optimized, _ = executed(NORMALIZED, 3, tmp_path)

@@ -161,12 +161,3 @@ def test_pairs_around_an_operator_that_cuda_lacks_become_part_of_its_kernel_on_t
     assert copies == {"to_cpu": 8 * 16 * 16, "to_gpu": 8 * 15 * 15}
     groups = {group.members: group.provider for group in predicted_groups(graph, "cuda")}
     assert groups == {(0,): "cuda", (1,): "cuda", (2, 3, 4): "cpu", (5,): "cuda", (6,): "cuda"}
-
-
-@pytest.mark.parametrize("kind", [INT8, UINT8])
-def test_float_weights_beside_quantised_data_become_integers(kind: int) -> None:
-    builder = Builder()
-    weights = builder.constant(builder.random.normal(size=(8, 8, 3, 3)))
-    conv = builder.node("Conv", builder.pair("x", kind, zero=1), weights)
-    model = builder.model(builder.pair(conv, kind, zero=1), (1, 8, 16, 16), 17)
-    assert "QLinearConv" in [group.op_type for group in predicted_groups(to_graph(model), "cpu")]

@@ -209,15 +209,6 @@ def test_slow_loops_take_what_they_took(
     assert 0.5 < _seconds(one, "") / measured < 2.0
 
 
-@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
-def test_a_softmax_off_the_last_axis_is_transposed_there_and_back(op: str) -> None:
-    x = made.tensor("x", 1, 21, 48, 48)
-    along = [made.graph(made.node(op, [x], replace(x, name="out"), axis=axis)) for axis in (1, -1, 3)]
-    slow = [_seconds(one, "move.TransposeAny") for one in along]
-    assert slow[0] == pytest.approx(2 * 21 * 48 * 48 * SLOW_S, rel=0.05)
-    assert max(slow[1:]) < 0.01 * slow[0]
-
-
 def test_a_sum_along_the_first_axis_is_that_of_rows() -> None:
     """What a calibration measured along the first axis counts: 0.2 ns an element, and 3 along the last."""
     known = {**machine("").calibration, "reduce.CumSum.t1.inner": 3e-9, "reduce.CumSum.t1.outer": 2e-10}

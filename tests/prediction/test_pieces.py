@@ -211,18 +211,6 @@ def test_an_einsum_is_a_product_of_operands_in_order(
     assert len(moves) == moved
 
 
-def test_a_largest_of_each_row_grows_with_what_is_kept() -> None:
-    def elements(k: int) -> float:
-        kept = replace(made.tensor("k", 1, dtype="int64", constant=True), value=np.array([k]))
-        (piece,) = pieces(made.node("TopK", [made.tensor("x", 10, 1024), kept], made.tensor("y", 10, k)))
-        return piece.elements
-
-    # A probe keeps 8 of 1,024. Of random values k * (1 + ln(length / k)) enter the heap, down log2(k) levels.
-    probe = 1024 + 16 * 8 * (1 + math.log(128)) * 3
-    assert elements(8) == pytest.approx(10 * 1024)
-    assert elements(2) == pytest.approx(10 * 1024 * (1024 + 32 * (1 + math.log(512))) / probe)
-
-
 def test_keys_and_values_of_all_layers_pass_between_two_uses_of_one() -> None:
     # Keys and values of 5 sequences and 3 heads of size 8, in 2 bytes or the cache's own 1; a window of 5.
     layer = Piece(kind=Kind.ATTENTION, op="Attention", batch=5, m=4, n=6, k=8, row=3, taps=0)

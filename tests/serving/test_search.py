@@ -198,14 +198,6 @@ def test_what_is_given_is_used() -> None:
     assert sized(replace(DEMAND, max_batch=10**6, max_delay_s=0.0)).max_batch == 256
 
 
-def test_a_longer_limit_never_takes_more_instances() -> None:
-    counts = [
-        sized(replace(DEMAND, limit_s=limit_s)).count for limit_s in (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
-    ]
-    assert None not in counts
-    assert counts == sorted(counts, reverse=True)  # type: ignore[type-var]
-
-
 def test_the_rates_by_limit_rise_and_hold_the_one_that_was_asked_for() -> None:
     found = sized()
     limits, rates = [row.limit_s for row in found.within], [row.rate_per_s for row in found.within]

@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from queue_models import batches_by_loop
 
 from analyzer.errors import UsageError
@@ -115,19 +113,6 @@ def test_what_comes_as_fast_as_full_batches_leave_has_no_times() -> None:
     assert seen.saturated
     assert (seen.mean_s, seen.p50_s, seen.p90_s, seen.p95_s, seen.p99_s) == (None,) * 5
     assert simulate(CURVE, 0.99 * 64 / 0.070, requests=1000).saturated is False
-
-
-@given(factor=st.floats(1e-3, 1e3), load=st.floats(0.1, 0.9), servers=st.integers(1, 3))
-def test_a_server_twice_as_slow_at_half_the_rate_takes_twice_as_long(
-    factor: float, load: float, servers: int
-) -> None:
-    slower = ServiceCurve(points=tuple((batch, factor * time_s) for batch, time_s in CURVE.points))
-    rate = load * servers * 64 / 0.070
-    first = simulate(CURVE, rate, servers=servers, requests=500)
-    then = simulate(slower, rate / factor, servers=servers, requests=500)
-    assert then.mean_s == pytest.approx(factor * first.mean_s)
-    assert then.p99_s == pytest.approx(factor * first.p99_s)
-    assert then.mean_batch == pytest.approx(first.mean_batch)
 
 
 def test_one_queue_before_two_servers_waits_less_than_two_queues() -> None:
