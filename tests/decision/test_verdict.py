@@ -185,12 +185,16 @@ def test_a_split_that_gains_too_little_is_not_recommended(build: Callable[..., A
     decision = decide(build(*ops))
     assert decision.placement == ("gpu", "cpu")
     assert decision.verdict.device == "gpu"
+    assert "gains less than 5 % over the GPU alone." in " ".join(decision.verdict.because)
 
 
 def test_a_split_inside_the_error_is_not_recommended(build: Callable[..., Any], op: type[Any]) -> None:
     ops = [op(reads=("in",), cpu=1e-1, gpu=1e-3), op(reads=(0,), cpu=1e-3, gpu=1.5e-3)]
     assert decide(build(*ops)).verdict.device == "hybrid"
-    assert decide(build(*ops, spread=2.0)).verdict.device == "gpu"
+    verdict = decide(build(*ops, spread=2.0)).verdict
+    assert verdict.device == "gpu"
+    gain = (2.5e-3 + 2 * COPY_S) / (2e-3 + 2 * COPY_S)
+    assert f"The best split is {gain:.1f}x as fast as the GPU alone: too" in " ".join(verdict.because)
 
 
 def test_a_split_that_may_lose_to_the_cpu_alone_is_not_recommended(

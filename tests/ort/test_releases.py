@@ -56,6 +56,13 @@ def test_the_newest_opset_is_that_of_the_onnx_inside() -> None:
     )
 
 
+@pytest.mark.parametrize("release", releases())
+def test_a_release_loads_files_of_the_ir_version_of_the_onnx_inside(release: str) -> None:
+    newest = {opset: ir for _, ir, opset, *_ in onnx.helper.VERSION_TABLE}[registry(release).newest_opset]
+    assert not registry(release).refuses_ir(newest)
+    assert registry(release).refuses_ir(newest + 1)
+
+
 def test_without_a_name_the_newest_release_is_meant() -> None:
     assert registry() is registry(REGISTRY_VERSION) is registry("")
     assert releases()[-1] == REGISTRY_VERSION
