@@ -85,9 +85,9 @@ def total(parts: Iterable[Figure]) -> Figure:
     origins = {item.origin for item in items if item.value > 0}
     origin: Origin = origins.pop() if len(origins) == 1 else ("mixed" if origins else "predicted")
     return Figure(
-        value=sum(item.value for item in items),
-        low=sum(item.low for item in items),
-        high=sum(item.high for item in items),
+        value=sum([item.value for item in items]),
+        low=sum([item.low for item in items]),
+        high=sum([item.high for item in items]),
         origin=origin,
     )
 

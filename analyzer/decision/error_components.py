@@ -128,11 +128,8 @@ def ratio(
     # Logarithms, for a ratio errs by factors: 2x and 0.5x are equally far from 1.
     def value(moved: str | None, end: Literal["low", "high"]) -> float:
         def side(components: ErrorComponents, weights: Mapping[Resource, float]) -> float:
-            return sum(
-                weights[component.resource]
-                * (getattr(component.time, end) if component.source == moved else component.time.value)
-                for component in components
-            )
+            times: list[float] = [getattr(i.time, end if i.source == moved else "value") for i in components]
+            return sum([weights[i.resource] * time for i, time in zip(components, times, strict=True)])
 
         bottom = side(under, under_weights)
         return side(over, over_weights) / bottom if bottom > 0 else math.inf

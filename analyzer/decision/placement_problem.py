@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from analyzer.arrays import Bools, Ints
-from analyzer.decision.decision_input import DecisionInput
+from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.graph import Graph
 from analyzer.ort.execution import Placement
 from analyzer.precision import bytes_at
@@ -138,6 +138,7 @@ class PlacementProblem:
         nbytes: Size of each edge's tensor at the question's precision; None where not known.
         weights: Bytes of initializers that each unit reads on the GPU, each initializer once.
         roots: For a tensor that an eliminated operator hands on, the tensor it really is; None for a constant.
+        graph: The operators, at any batch.
     """
 
     unit: tuple[int, ...]
@@ -148,15 +149,30 @@ class PlacementProblem:
     nbytes: tuple[int | None, ...]
     weights: tuple[int, ...]
     roots: Mapping[str, str | None]
+    graph: Graph = field(compare=False, repr=False)
 
     @cached_property
     def gpu_capable_units(self) -> tuple[bool, ...]:
         """Units of which at least a part runs on the GPU."""
-        capable = [False] * self.units
-        for node, unit in enumerate(self.unit):
-            if unit != HOST and self.gpu_capable[node]:
-                capable[unit] = True
-        return tuple(capable)
+        capable = {unit for unit, on_gpu in zip(self.unit, self.gpu_capable, strict=True) if on_gpu}
+        return tuple([unit in capable for unit in range(self.units)])
+
+    @cached_property
+    def gpu_sides(self) -> tuple[Side, ...]:
+        """Device of each operator in the CUDA session, the same for every GPU."""
+        return self.sides(self.gpu_capable_units)
+
+    def sides(self, on_gpu: Sequence[bool]) -> tuple[Side, ...]:
+        """Device of each operator; one that does not run goes with its input's producer, else with the CPU."""
+        sides: list[Side] = []
+        for node, unit, gpu_capable in zip(self.graph.nodes, self.unit, self.gpu_capable, strict=True):
+            if unit != HOST:
+                sides.append("gpu" if gpu_capable and on_gpu[unit] else "cpu")
+                continue
+            before = (self.graph.producer.get(read.name) for read in node.present_inputs if not read.constant)
+            producer = next((index for index in before if index is not None and index < node.index), None)
+            sides.append("cpu" if producer is None else sides[producer])
+        return tuple(sides)
 
 
 def placement_problem(question: DecisionInput) -> PlacementProblem:
@@ -176,6 +192,7 @@ def placement_problem(question: DecisionInput) -> PlacementProblem:
         nbytes=_sizes(question, edges),
         weights=_weights(question, unit, units, gpu_capable),
         roots=roots,
+        graph=graph,
     )
 
 

@@ -36,7 +36,6 @@ from analyzer.decision.pins import bound_units
 from analyzer.decision.placement_problem import HOST, PlacementProblem, Problems, TensorEdge
 from analyzer.errors import DeviceError
 from analyzer.figures import Figure
-from analyzer.graph import Graph
 from analyzer.ort.execution import Copy, Direction, Group
 from analyzer.prediction.collectives import transfer
 from analyzer.prediction.estimate import Estimate
@@ -216,7 +215,7 @@ def _cpu_plan(question: DecisionInput) -> Plan:
         name="cpu",
         components=(part,),
         sides=(here,) * len(question.graph.nodes),
-        on_cpu=len({member for group in question.cpu_groups for member in group.members}),
+        on_cpu=len(set().union(*[group.members for group in question.cpu_groups])),
         memory_bytes=needed(question, cpu_weight_bytes(question), cpu),
         fits=fits(question, cpu_weight_bytes(question), cpu),
         why=_sentences(_missing_kernels(question), _runs_nowhere(question), _missing_times(question.cpu_times)),
@@ -228,7 +227,7 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
     components = _session_components(question, transfers)
     if question.cuda_latency is not None:
         components = rescaled(components, question.cuda_latency)
-    sides = _sides(question.graph, problem, problem.gpu_capable_units)
+    sides = problem.gpu_sides
     return Plan(
         name="gpu",
         components=components,
@@ -244,7 +243,7 @@ def _gpu_plan(question: DecisionInput, problem: PlacementProblem) -> Plan:
 
 def _hybrid_plan(question: DecisionInput, problem: PlacementProblem, cut: Cut, cpu: Plan, gpu: Plan) -> Plan:
     """Return the best plan: the cut, or a plan of one session where that is as fast or the same."""
-    sides = _sides(question.graph, problem, cut.on_gpu)
+    sides = problem.sides(cut.on_gpu)
     # A uniform cut is a session that exists: its own times and copies are nearer than the sum over units.
     whole = cpu if "gpu" not in sides else gpu if sides == gpu.sides and gpu.fits else None
     if whole is None:
@@ -261,7 +260,7 @@ def plan_of_session(
 ) -> Plan:
     """Return the plan of a session with units where ``on_gpu`` has them and the copies that it makes inside."""
     cut = Cut(on_gpu=tuple(on_gpu), cost=0.0, least=0.0)
-    mixed = _mixed_plan(question, problem, cut, _sides(question.graph, problem, on_gpu))
+    mixed = _mixed_plan(question, problem, cut, problem.sides(on_gpu))
     transfers = _with_inside(question, problem, mixed.transfers, copies)
     components = tuple(each for each in mixed.components if each.resource != "link")
     if transfers:
@@ -399,21 +398,8 @@ def _transfer(
     return Transfer(item=item, time=time)
 
 
-def _sides(graph: Graph, problem: PlacementProblem, on_gpu: Sequence[bool]) -> tuple[Side, ...]:
-    """Device of each operator; one that does not run goes with what hands it its input, else with the CPU."""
-    sides: list[Side] = []
-    for node, unit, gpu_capable in zip(graph.nodes, problem.unit, problem.gpu_capable, strict=True):
-        if unit != HOST:
-            sides.append("gpu" if gpu_capable and on_gpu[unit] else "cpu")
-            continue
-        before = (graph.producer.get(tensor.name) for tensor in node.present_inputs if not tensor.constant)
-        producer = next((index for index in before if index is not None and index < node.index), None)
-        sides.append("cpu" if producer is None else sides[producer])
-    return tuple(sides)
-
-
 def _operators_on(problem: PlacementProblem, sides: Sequence[Side], side: Side) -> int:
-    return sum(unit != HOST and device == side for unit, device in zip(problem.unit, sides, strict=True))
+    return [device for unit, device in zip(problem.unit, sides, strict=True) if unit != HOST].count(side)
 
 
 def _times_by_unit(
@@ -497,7 +483,7 @@ def _runs_nowhere(question: DecisionInput) -> str:
 
 
 def _missing_times(times: Iterable[Figure | None]) -> str:
-    missing = sum(time is None for time in times)
+    missing = sum([time is None for time in times])
     if not missing:
         return ""
     return f"The time of {count(missing)} operator{'s' * (missing > 1)} is not known: this is at least."

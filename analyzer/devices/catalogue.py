@@ -271,7 +271,7 @@ def instance_cpu(instance: Instance) -> Device | None:
 
 def model_of(cpu: Device) -> str:
     """Return catalogue's slug of a CPU, by its name where it is this machine's as calibrated; else its own."""
-    if any(cpu.slug == known.slug for known in cpus()):
+    if cpu.slug in [known.slug for known in cpus()]:
         return cpu.slug
     known = match_cpu(cpu.name)
     return cpu.slug if known is None else known.slug

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -61,12 +62,14 @@ class GroupTimes(Times):
         columns = (self.value, self.low, self.high, self.bound, *(self.overheads or ()))
         rows = list(zip(*[column.tolist() for column in columns], strict=True))
 
-        def estimate(value: float, low: float, high: float, bound: int, *parts: float) -> Estimate:
-            overhead = GpuOverhead(**dict(zip(PARTS, parts, strict=True))) if parts else None
-            return Estimate(value=value, low=low, high=high, bound=BOUNDS[bound], overhead=overhead)
-
+        # Most groups are one launch.
+        overhead = cache(lambda *parts: GpuOverhead(**dict(zip(PARTS, parts, strict=True))) if parts else None)
         # Groups of layers that are alike take the same time, and share an estimate.
-        made = {row: estimate(*row) for row in set(rows)}
+        made = {}
+        for row in set(rows):
+            value, low, high, bound, *parts = row
+            over = overhead(*parts)
+            made[row] = Estimate(value=value, low=low, high=high, bound=BOUNDS[bound], overhead=over)
         return tuple([made[row] for row in rows])
 
 

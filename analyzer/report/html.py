@@ -261,7 +261,7 @@ def _finding(finding: Finding, analysis: Analysis) -> dict[str, Any]:
 
 
 # The last line of a library's build; templates/js/unpack.js takes it off what is carried packed.
-_SOURCE_MAP = re.compile(r"\n?(//|/\*)[#@] sourceMappingURL=[^\s*]*(\s*\*/)?\s*\Z")
+_SOURCE_MAP = re.compile(r"/[/*][#@] sourceMappingURL=[^\s*]*(\s*\*/)?\s*\Z")
 # ``/*! ... */`` is what minifiers keep for the sake of its licence; builds that keep all begin with a blank.
 _NOTICE = re.compile(r"/\*[!\s](.*?)\*/", re.DOTALL)
 # The blank between a figure and its unit, by the units that analyzer.units writes.
@@ -354,7 +354,7 @@ def asset(name: str) -> Any:
     # Libraries are kept packed.
     gzipped = path.with_name(f"{path.name}.gz")
     content = gzip.decompress(gzipped.read_bytes()) if gzipped.exists() else path.read_bytes()
-    text = _SOURCE_MAP.sub("\n", content.decode("utf-8"))
+    text = _SOURCE_MAP.sub("", content.decode("utf-8"))
     # In a script no quoting helps: HTML ends the element at the first such tag, even inside of a string.
     if re.search(r"</(script|style)", text, re.IGNORECASE):
         raise ValueError(f"{name} holds an end tag and cannot be inlined")
