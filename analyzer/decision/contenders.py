@@ -22,6 +22,7 @@ from analyzer.options import Objective
 from analyzer.record.outcome import CostRow, PrecisionResult, RankedWay, WhyNot
 from analyzer.units import byte_count
 
+_NO_MACHINE_CODE = "ONNX Runtime's release wheel has no machine code for it"
 _ANOTHER_MODEL = "another model, whose accuracy must be checked"
 
 
@@ -210,7 +211,8 @@ def other_precisions(
         device = question.cpu if row.device == "cpu" else gpu
         if row.decided or device is None:
             continue
-        runs = row.latency_s is not None and row.fits
+        lacks_code = row.device == "gpu" and not device.runs_release_wheel
+        runs = row.latency_s is not None and row.fits and not lacks_code
         other = seen_as(
             RankedWay,
             row,
@@ -225,6 +227,8 @@ def other_precisions(
             meets=row.keeps(question.limit_s),
             why_not=WhyNot(reason="precision", sentence=f"{_ANOTHER_MODEL}: {row.reason}")
             if runs
+            else WhyNot(reason="no-machine-code", sentence=_NO_MACHINE_CODE)
+            if lacks_code
             else WhyNot(reason="fails", sentence=row.reason)
             if row.fits
             else WhyNot(reason="memory", sentence="it does not fit"),
@@ -260,7 +264,7 @@ def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> tuple[str, 
         return why, f"it does not fit: {_room(question, plan)}"
     return why, {
         "fails": "the run failed" if question.run_fails else question.fails,
-        "no-machine-code": "ONNX Runtime's release wheel has no machine code for it",
+        "no-machine-code": _NO_MACHINE_CODE,
         "kernels": "no CUDA kernels: ONNX Runtime would run every operator on the CPU"
         if "gpu" in plan.sides or plan.name == "gpu"
         else question.cpu_refuses,

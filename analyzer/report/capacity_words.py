@@ -322,6 +322,7 @@ def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
     counts = ends(count(option.low_count), count(option.high_count))
     months = ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month))
     rates = ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s))
+    rooms = ends(_room_at(plan, option, option.low_rate_per_s), _room_at(plan, option, option.high_rate_per_s))
     tokens = option.usd_per_million_tokens
     per_token = f", {dollars(tokens)} per million output tokens" if tokens is not None else ""
     a_million = f"{dollars(option.usd_per_million)} per million requests{per_token}; {dated}"
@@ -338,8 +339,16 @@ def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
         *_tokens_figures(plan, option),
         of("highest rate", "Highest rate of one", requests(option.highest_rate_per_s), within, rates),
         of("utilisation", "Utilisation", share(option.utilisation), _formed(plan, option)),
-        of("room", "Room for more traffic", share(option.room), above),
+        of("room", "Room for more traffic", share(option.room), above, rooms),
     )
+
+
+def _room_at(plan: CapacityResult, option: CapacityOption, rate_per_s: float | None) -> str:
+    """Return the share of further traffic that as many instances take at another highest rate of one."""
+    if rate_per_s is None or option.count is None:
+        return UNKNOWN
+    more = (option.count - plan.spare) * rate_per_s / planned(plan) - 1
+    return share(more) if more >= 0 else UNKNOWN
 
 
 def _first(plan: CapacityResult, option: CapacityOption) -> AnswerFigure:
@@ -382,7 +391,9 @@ def _formed(plan: CapacityResult, option: CapacityOption) -> str:
         )
     if option.max_batch <= 1:
         return batching(option.max_batch, option.max_delay_s)
-    return f"{digits(option.mean_batch, 2)} requests in a batch on average, {count(option.max_batch)} at most"
+    formed = f"{digits(option.mean_batch, 2)} requests in a batch on average, {count(option.max_batch)} at most"
+    # Busy all the time, and yet not full.
+    return f"{formed}: fuller batches take more traffic" if option.mean_batch < option.max_batch / 2 else formed
 
 
 def ends(low: str, high: str) -> str:
@@ -411,6 +422,10 @@ def _price(plan: CapacityResult, option: CapacityOption) -> str:
     if not option.instance:
         return "in no price list"
     note = f"{option.provider}, {runs_on(option)}, {dollars(option.usd_per_month)} a month"
+    months = ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month))
+    if option.high_count is None:
+        months = f"at the slow end of its interval no number keeps the {limits(plan)}"
+    note += f" ({months})" if months else ""
     first = plan.best_option
     if first is None or option is first or not first.usd_per_month or option.usd_per_month is None:
         return note

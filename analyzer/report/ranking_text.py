@@ -70,7 +70,10 @@ def alternatives(analysis: Analysis) -> Iterator[tuple[str, str]]:
     at_its_batch = [one for one in usable if one.batch == answer.batch]
     as_good = [one for one in usable if one.named and one.why_not and one.why_not.reason == "as_good"]
     if as_good:
-        yield "As good within the error", f"{first_few(dict.fromkeys(map(name, as_good)))}."
+        others = [one.usd_per_million for one in as_good if one.usd_per_million is not None]
+        least_usd = others and answer.usd_per_million is not None and answer.usd_per_million <= min(others)
+        why = ", none for fewer dollars" if least_usd else ""
+        yield "As good within the error", f"{first_few(dict.fromkeys(map(name, as_good)))}{why}."
     first = min(at_its_batch, key=lambda one: one.latency_s or 0.0, default=None)
     if first is not None and (first.latency_s or 0.0) >= (answer.latency_s or 0.0):
         first = None
@@ -82,6 +85,17 @@ def alternatives(analysis: Analysis) -> Iterator[tuple[str, str]]:
     cpu = next((one for one in cpus if one.batch == answer.batch and one not in (first, least)), None)
     lines = (("Fastest", first), ("Cheapest", least), ("On the CPU", cpu))
     yield from ((label, _line(way)) for label, way in lines if way is not None)
+
+
+def price(analysis: Analysis) -> str:
+    """Return what the answer costs, and on which machine; empty where no price is known."""
+    answer = of_run(analysis)
+    if answer is None or answer.usd_per_million is None:
+        return ""
+    what = "examples" if analysis.model.training else "inferences"
+    return (
+        f"A million {what} cost {dollars(answer.usd_per_million)} on {figure_text.rented(answer, answer.gpus)}."
+    )
 
 
 def _line(way: RankedWay) -> str:

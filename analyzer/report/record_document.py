@@ -136,7 +136,8 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     yield from texts(summary.errors(analysis), style="error", detail=ANSWER)
     result = (summary.confidence(analysis), summary.crossover(analysis))
     sure, elsewhere = " ".join(filter(None, result)), not part_of and ranking_words.is_elsewhere(analysis)
-    yield from texts("" if elsewhere else sure, *summary.guesses(analysis), detail=first)
+    of_answer = ("" if elsewhere else sure, "" if part_of else ranking_words.price(analysis))
+    yield from texts(" ".join(filter(None, of_answer)), *summary.guesses(analysis), detail=first)
     if not part_of:
         yield from items("Other choices", tuple(ranking_words.alternatives(analysis)), detail=first)
         yield from texts(ranking_words.details(analysis), sure if elsewhere else "", detail=first)

@@ -86,7 +86,7 @@ def test_next_to_the_answer_stand_what_is_as_good_the_fastest_the_cheapest_and_t
     second = candidate("Imaginary GPU 8", 0.0052, usd_per_million=0.4, why_not=as_good)
     told = analysis(first, second, candidate("Imaginary GPU 9", 0.0053, why_not=as_good))
     assert dict(ranking_text.alternatives(told)) == {
-        "As good within the error": "Imaginary GPU 8 and Imaginary GPU 9.",
+        "As good within the error": "Imaginary GPU 8 and Imaginary GPU 9, none for fewer dollars.",
         "Fastest": "Imaginary GPU 9000: 5.00 ms (5.00 to 5.00 ms), $0.200 per million on cloud g9; "
         "4.0x (3.0x to 5.0x) the time.",
         "Cheapest": "cloud c0 (Rented CPU): 90.0 ms (90.0 to 90.0 ms), $0.100 per million; "
