@@ -84,8 +84,15 @@ def _nearest_batches(question: DecisionInput, choice: Choice, swept: Sweep | Non
     def words(one: BatchRange) -> str:
         return "either may be faster" if one.device == "either" else f"{names[one.device]} is faster"
 
+    def in_time(one: BatchRange) -> bool:
+        rows = (row for row in swept.rows if one.first <= row.batch <= one.last)
+        known = (plan for row in rows for plan in row.plans.values() if plan.fits)
+        limit_s = question.limit_s
+        return limit_s is None or any(plan.latency.keeps(limit_s) is not False for plan in known)
+
     ranges, _ = without_islands(swept.ranges)
-    above = [one for one in ranges if one.first > batch][:2]
+    # No batch is of interest at which nothing keeps the limit.
+    above = [one for one in ranges if one.first > batch and in_time(one)][:2]
     if above:
         more = [f"from {about(one.first)} {words(one)}" for one in above[1:] if one.device != here.device]
         yield f"From {about_batch(above[0].first)} {', '.join([words(above[0]), *more])}."

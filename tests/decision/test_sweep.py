@@ -117,6 +117,19 @@ def test_what_would_change_names_the_doubtful_batches_before_the_certain_ones(
     assert "Up to batch 20 either may be faster, up to 5 this CPU is faster." in large
 
 
+def test_batches_at_which_nothing_keeps_the_limit_would_change_nothing(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    """From batch 6 on the CPU takes 6 ms or more, the GPU 10.2 ms at each."""
+    at = doubtful(build, op)
+    found = sweep(asked(at), at=at)
+    late, kept = (
+        decide(replace(at(2), limit_s=limit_s), found).verdict.would_change for limit_s in (5e-3, 15e-3)
+    )
+    assert not any(text.startswith("From batch") for text in late)
+    assert "From batch 6 either may be faster, from 21 the L4 is faster." in kept
+
+
 def test_where_no_batch_is_certain_the_expected_winner_is_named(
     build: Callable[..., Any], op: type[Any]
 ) -> None:

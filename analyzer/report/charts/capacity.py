@@ -313,7 +313,9 @@ def chart(analysis: Analysis) -> Chart | None:
         lead += " within the limit." if limited else "."
     if any(row.meets_slo is False for row in offers):
         lead += " Pale points miss the latency limit."
-    cheapest = [next((row for row in offers if bool(row.gpu) == gpu), None) for gpu in (False, True)]
+    keeping = [row for row in offers if row.meets_slo is not False]
+    cheapest = [next((row for row in keeping if bool(row.gpu) == gpu), None) for gpu in (False, True)]
+    that = " that keeps the limit" if limited else ""
     return _chart(
         rows_of(_INSTANCES, offers),
         _INSTANCES,
@@ -323,7 +325,7 @@ def chart(analysis: Analysis) -> Chart | None:
         title="Dollars by instance",
         lead=lead,
         alternative=" ".join(
-            f"The cheapest {GPU if row.gpu else CPU} instance is {row.provider} {row.instance}"
+            f"The cheapest {GPU if row.gpu else CPU} instance{that} is {row.provider} {row.instance}"
             f"{f' with {row.gpu}' if row.gpu else ''}: {dollars(row.usd_per_million)} per million."
             for row in cheapest
             if row is not None
