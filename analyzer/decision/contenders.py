@@ -233,8 +233,8 @@ def other_precisions(
             if row.fits
             else WhyNot(reason="memory", sentence="it does not fit"),
         )
-        # What has no room is rented nowhere.
-        yield other if row.fits else other.priced_as(Way())
+        # What has no room, or no machine code, is rented nowhere.
+        yield other if row.fits and not lacks_code else other.priced_as(Way())
 
 
 def _not_run(way: RankedWay, reason: str, sentence: str) -> RankedWay:

@@ -395,6 +395,17 @@ def test_where_nothing_keeps_the_limit_the_widest_other_precision_that_does_is_n
     )
 
 
+def test_another_precision_on_a_gpu_without_machine_code_neither_runs_nor_has_dollars(ask: Ask) -> None:
+    question = ask("L4", 10e-3, card={"runs_release_wheel": False})
+    row = PrecisionResult(
+        precision="fp16", device="gpu", reason="", latency_s=5e-3, usd_per_million=0.1, instance="g6.xlarge"
+    )
+    (half,) = other_precisions((row,), question, question.gpu)
+    assert (half.runs, half.usd_per_million, half.instance) == (False, None, None)
+    assert half.why_not is not None
+    assert half.why_not.reason == "no-machine-code"
+
+
 def test_another_precisions_dollars_have_their_instance_as_those_requested_have(ask: Ask) -> None:
     question = ask("L4", 10e-3)
     price: dict[str, Any] = {
