@@ -154,6 +154,11 @@ def write_model(
     """
     proto = bound_proto(proto, sizes)
     without_data = [item for item in proto.graph.initializer if item.data_location == item.EXTERNAL]
+    # Small weights have the values of the build that was exported, whose random numbers are others.
+    for item in proto.graph.initializer:
+        if item.HasField("raw_data") and item.name in state:
+            content = numpy_array(state[item.name])[0].tobytes()
+            item.raw_data = content if len(content) == len(item.raw_data) else item.raw_data
     missing = [item.name for item in without_data if item.name not in state]
     if missing:
         raise MeasurementError(

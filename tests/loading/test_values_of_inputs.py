@@ -113,6 +113,30 @@ def test_pytorch_is_compared_on_the_same_values(loaded: Callable[..., Loaded], t
     np.testing.assert_allclose(there, runnable.eager()[0], rtol=1e-5)
 
 
+def test_small_weights_are_those_of_the_model_that_is_run(
+    loaded: Callable[..., Loaded], tmp_path: Path
+) -> None:
+    # The table has no values where the model is exported: random numbers behind it are others than in the run.
+    code = """
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.table, self.head = nn.Embedding(30000, 8), nn.Linear(8, 2)
+            def forward(self, ids, counts):
+                mask = torch.arange(ids.shape[1])[None, :] < counts[:, None]
+                return self.head((self.table(ids) * mask[..., None]).sum(1))
+    """
+    specs = tuple(map(parse_input, ("ids=B,16:int64=0..29999", "counts=B:int64=9")))
+    found = loaded(code, batch=2, specs=specs)
+    (tmp_path / "run").mkdir()
+    runnable = materialise(found, 2, tmp_path / "run")
+    import onnxruntime
+
+    (there,) = onnxruntime.InferenceSession(runnable.model_path).run(None, dict(runnable.feeds))
+    assert runnable.eager is not None
+    np.testing.assert_allclose(there, runnable.eager()[0], rtol=1e-5)
+
+
 def test_a_training_step_is_run_with_the_values(loaded: Callable[..., Loaded], tmp_path: Path) -> None:
     code = """
         class Net(nn.Module):
