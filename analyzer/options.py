@@ -108,6 +108,12 @@ class Options(OptionGroup):
         "One input, B for the batch; values as =64 or =0..29999; repeatable.",
         _MODEL_READING,
     )
+    input_data: Path | None = option(
+        "input-data FILE",
+        PATH,
+        "Shapes, types and values of inputs from a .npz file, or a .npy file of the one input.",
+        _MODEL_READING,
+    )
     arguments: tuple[Argument, ...] = option(
         "arg NAME=VALUE",
         REPEATED,

@@ -158,7 +158,7 @@ _FIGURES: Mapping[str, tuple[str, Callable[..., str]]] = {
 # Options by which figures are another question's, batch and devices apart. An opset is none: what a newer one
 # does is what a baseline notices.
 _DECIDING = (
-    *("input", "arg", "script-arg", "state", "no-state", "precision"),
+    *("input", "input-data", "arg", "script-arg", "state", "no-state", "precision"),
     *("prompt", "output-tokens", "gpus", "weights", "kv"),
 )
 # Every file stays below 20 kB: modules of larger models are joined with those around them.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, UsageError
 from analyzer.graph import DTYPES_BY_NUMBER, UNDEFINED
@@ -14,7 +15,7 @@ from analyzer.loading.model_reference import Reference
 from analyzer.loading.onnx_graph.fitting_sizes import evaluate, symbols
 from analyzer.loading.onnx_graph.node_validity import file_problems
 from analyzer.loading.onnx_graph.normalize import name_nodes
-from analyzer.loading.python.input_spec import InputSpec, is_one_graph, values_problem
+from analyzer.loading.python.input_spec import InputSpec, is_one_graph, named_by_position, values_problem
 from analyzer.loading.python.layer_inputs import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.shape_inference.protobuf_values import size_name
@@ -23,6 +24,7 @@ from analyzer.text import listed
 
 if TYPE_CHECKING:
     import onnx
+    from numpy.typing import NDArray
 
     from analyzer.graph import Tensor
 
@@ -73,13 +75,15 @@ def from_proto(
         opset = default_opset(proto)
         notes = (f"Converted from the file's opset to opset {opset} with onnx's version converter.",)
     problems = file_problems(proto)
+    specs = named_by_position(specs, [value.name for value in fed_inputs(proto)])
     name_nodes(proto.graph)
     open_negative_sizes(proto)  # before names are asked for: -1 would be a size
     opened, empty_inputs = _open_empty_sizes(proto, specs, batch)
     notes += opened
     notes += _one_batch(proto, specs)
-    bindings = given_sizes(proto, specs)
     symbol, fixed = batch_dimension(proto)
+    specs = with_declared_batch(proto, specs, symbol if batch is not None else "")
+    bindings = given_sizes(proto, specs)
     if batch is None and symbol and takes_one_graph(proto):
         symbol, fixed = "", 1
     if batch is not None and not symbol and fixed is not None and batch != fixed:
@@ -409,6 +413,24 @@ def _one_batch(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> tuple[str,
     return (f"The first axis of {names} has no name: it is taken for the batch, {symbol}.",)
 
 
+def with_declared_batch(
+    proto: onnx.ModelProto, specs: Sequence[InputSpec], symbol: str
+) -> tuple[InputSpec, ...]:
+    """Return inputs whose values are there with the axes of that name as the batch, and all other axes sized.
+
+    Without a name the values' own rows are the batch: the model declares which axis that is.
+    """
+    declared = {value.name: value.type.tensor_type.shape.dim for value in fed_inputs(proto)}
+
+    def sized(spec: InputSpec, array: NDArray[Any]) -> InputSpec:
+        names = [size_name(spec.name, axis, dim) for axis, dim in enumerate(declared.get(spec.name, ()))]
+        batch_axes = {axis for axis, name in enumerate(names) if symbol and name == symbol}
+        sizes = tuple(None if axis in batch_axes else size for axis, size in enumerate(array.shape))
+        return replace(spec, shape=sizes)
+
+    return tuple(spec if spec.array is None else sized(spec, spec.array) for spec in specs)
+
+
 def given_sizes(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str, int]:
     """Return sizes of symbolic dimensions that ``--input`` gives.
 
@@ -421,23 +443,38 @@ def given_sizes(proto: onnx.ModelProto, specs: Sequence[InputSpec]) -> dict[str,
     for spec in specs:
         if spec.name not in inputs:
             raise InputError(
-                f"--input {spec.text}: the model takes no input {spec.name}.",
+                f"{spec.option}: the model takes no input {spec.name}.",
                 hint=f"It takes {', '.join(inputs)}.",
             )
         _bind(inputs[spec.name], spec, bindings)
         _check_values(inputs[spec.name], spec)
+    source = next((spec.where for spec in specs if spec.array is not None), "")
+    missing = [name for name in inputs if source and name not in {spec.name for spec in specs}]
+    if missing:
+        raise InputError(
+            f"{source}: the model also takes {listed(missing)}.",
+            hint=f"Add {'it' if len(missing) == 1 else 'them'} to the file, or give --input NAME=SHAPE:DTYPE.",
+        )
     return bindings
 
 
 def _check_values(value: onnx.ValueInfoProto, spec: InputSpec) -> None:
     declared = DTYPES_BY_NUMBER.get(value.type.tensor_type.elem_type, UNDEFINED).name
     # What the option leaves out is float32: the type that counts is the file's.
+    if spec.array is not None:
+        # NumPy has no bfloat16: its values are given in the next wider type.
+        if spec.dtype not in (declared, "float32" if declared == "bfloat16" else declared):
+            raise InputError(
+                f"{spec.option}: the model declares {spec.name} as {declared}.",
+                hint=f"Save it as that type: array.astype('{declared}').",
+            )
+        return
     problem = values_problem(spec.values, declared) if spec.values is not None else None
     if spec.word is not None and declared != "string":
         problem = ("a text cannot be given for it.", "Write a number, or a range LOW..HIGH.")
     if problem:
         raise InputError(
-            f"--input {spec.text}: the model declares {spec.name} as {declared}, and {problem[0]}",
+            f"{spec.option}: the model declares {spec.name} as {declared}, and {problem[0]}",
             hint=problem[1],
         )
 
@@ -446,17 +483,17 @@ def _bind(value: onnx.ValueInfoProto, spec: InputSpec, bindings: dict[str, int])
     dims = value.type.tensor_type.shape.dim
     declared = [dim.dim_param or dim.dim_value or "?" for dim in dims]
     if len(dims) != len(spec.shape):
-        raise InputError(f"--input {spec.text}: the model declares {spec.name} as {declared}.")
+        raise InputError(f"{spec.option}: the model declares {spec.name} as {declared}.")
     for axis, (dim, size) in enumerate(zip(dims, spec.shape, strict=True)):
         if size is None:
             continue
         if dim.HasField("dim_value") and dim.dim_value > 0:
             if dim.dim_value != size:
-                raise InputError(f"--input {spec.text}: the model declares {spec.name} as {declared}.")
+                raise InputError(f"{spec.option}: the model declares {spec.name} as {declared}.")
             continue
         symbol = size_name(value.name, axis, dim)
         if bindings.setdefault(symbol, size) != size:
-            raise InputError(f"--input {spec.text}: dimension {symbol} is {bindings[symbol]} elsewhere.")
+            raise InputError(f"{spec.option}: dimension {symbol} is {bindings[symbol]} elsewhere.")
 
 
 def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:

@@ -103,13 +103,12 @@ def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
     if not recurrences:
         return graph
     given = by_graph_name(spec for spec in specs if spec.values is not None)
-    values = {name: spec.values for name, spec in given.items() if spec.values is not None}
     nodes, notes = list(graph.nodes), dict[str, None]()
     for node in recurrences:
         lengths, whole = node.input(_LENGTHS), _steps(node)
         if lengths is None or not whole:
             continue
-        result = _bounds(graph, lengths, values)
+        result = _bounds(graph, lengths, given)
         fewest, most = (1, whole) if result is None else (min(max(end, 1), whole) for end in result)
         if (fewest, most) == (whole, whole):
             continue
@@ -144,10 +143,8 @@ def whole_sequences(graph: Graph, name: str) -> int | None:
             continue
         for value in (whole, 1):
             # What its type cannot hold is no length.
-            if value < 2 ** ((bits or 0) - 1) and _bounds(graph, lengths, {name: (value, value)}) == (
-                whole,
-                whole,
-            ):
+            spec = InputSpec(name=name, shape=(), values=(value, value))
+            if value < 2 ** ((bits or 0) - 1) and _bounds(graph, lengths, {name: spec}) == (whole, whole):
                 return value
     return None
 
@@ -159,29 +156,35 @@ def _steps(node: Node) -> int:
     return shape[1 if node.attributes.get("layout") == 1 else 0] or 0
 
 
-def _bounds(graph: Graph, lengths: Tensor, given: Mapping[str, tuple[float, float]]) -> tuple[int, int] | None:
+def _bounds(graph: Graph, lengths: Tensor, given: Mapping[str, InputSpec]) -> tuple[int, int] | None:
     """Return the smallest and the largest of some lengths; None where they do not follow from the inputs.
 
-    They are computed from the least, the middle and the largest values of all inputs that are given.
+    They are computed from the values of a file, else from the least, the middle and the largest values of all
+    inputs that are given.
     """
     import numpy as np
     import onnx
 
     inputs = {tensor.name: tensor for tensor in graph.inputs}
-    if lengths.name in inputs and lengths.name in given:
-        low, high = given[lengths.name]
+    ranges = {name: spec.values for name, spec in given.items() if spec.values is not None}
+    if lengths.name in inputs and lengths.name in ranges:
+        low, high = ranges[lengths.name]
         return int(low), int(high)
     ends: list[int] = []
-    for share in (0.0, 0.5, 1.0) if any(low < high for low, high in given.values()) else (0.0,):
+    varies = any(low < high and given[name].array is None for name, (low, high) in ranges.items())
+    for share in (0.0, 0.5, 1.0) if varies else (0.0,):
         known: dict[str, Array | None] = {}
-        for name, (low, high) in given.items():
-            tensor = inputs.get(name)
+        for name, (low, high) in ranges.items():
+            tensor, spec = inputs.get(name), given[name]
             if tensor is None or not tensor.dtype.onnx or tensor.dtype.name == "string":
                 continue
             if tensor.elements is not None and tensor.elements <= _MOST_ROWS:
                 kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.dtype.onnx)
-                shape = [size or 0 for size in tensor.shape or ()]
-                known[name] = np.full(shape, low * (1 - share) + high * share).astype(kind)
+                shape = tuple(size or 0 for size in tensor.shape or ())
+                filled = (
+                    np.full(shape, low * (1 - share) + high * share) if spec.array is None else spec.rows(shape)
+                )
+                known[name] = filled.astype(kind)
         evaluation = Evaluation.of(graph, known, most=_MOST_ROWS, left=_MOST_OPERATORS, by_reference=True)
         array = evaluation.value(lengths)
         if array is None or not array.size or array.dtype.kind not in "iu":

@@ -19,7 +19,7 @@ from analyzer.loading import reader
 from analyzer.loading.loaded import DEFAULT_OPSET, Loaded, cached_export, check_opset, keep_export
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.python.example_inputs import ExampleInputs, resolve_inputs
-from analyzer.loading.python.input_spec import InputSpec
+from analyzer.loading.python.input_spec import InputSpec, named_by_position
 from analyzer.loading.python.model_weights import ValuedWeights, parameter_sizes
 from analyzer.loading.python.source_lines import first_line, shown_path
 from analyzer.loading.torch_export.tracing import quiet_exporter
@@ -77,7 +77,7 @@ def load(
         reference, batch, tuple(specs), opset or DEFAULT_OPSET, progress, training=training, limits=limits
     )
     source = str(reference.path.resolve()) if reference.path else reference.module or ""
-    texts = [*(spec.text for spec in specs), *["--training"] * training, *reference.script_arguments]
+    texts = [*(spec.key for spec in specs), *["--training"] * training, *reference.script_arguments]
 
     def key(fixed: int | None) -> str:
         return export_cache.key(
@@ -163,7 +163,7 @@ def loaded_of(
     reference: Reference | None,
 ) -> Loaded:
     """Return what an export of a module makes; without a reference of one that the Python interface gave."""
-    from analyzer.loading.python.example_inputs import left_out
+    from analyzer.loading.python.example_inputs import left_out, tensor_names
     from analyzer.loading.python.source_lines import shown_path
     from analyzer.loading.python.user_model import path_of
 
@@ -172,6 +172,7 @@ def loaded_of(
     if reference is not None:
         source = shown_path(path) if path else reference.text
     notes = (*user.notes, *exported.notes, *left_out(user, inputs))
+    specs = named_by_position(specs, tensor_names(user, inputs))
     return Loaded(
         **{**exported.facts(), "notes": notes},
         reference=reference,
@@ -278,7 +279,14 @@ def load_pt2(
         ModelError: The file cannot be read.
         InputError: ``--input`` does not fit the program, or its batch is fixed to another size.
     """
-    from analyzer.loading.from_onnx import batch_dimension, given_sizes, require_one_size, takes_one_graph
+    from analyzer.loading.from_onnx import (
+        batch_dimension,
+        fed_inputs,
+        given_sizes,
+        require_one_size,
+        takes_one_graph,
+        with_declared_batch,
+    )
     from analyzer.loading.torch_export import export
 
     program = _read_program(reference)
@@ -295,6 +303,8 @@ def load_pt2(
             hint='Export it with dynamic_shapes={"x": {0: torch.export.Dim("batch")}}, or leave --batch out.',
         )
     low, high = export.batch_bounds(program)
+    specs = named_by_position(specs, [value.name for value in fed_inputs(proto)])
+    specs = with_declared_batch(proto, specs, symbol if batch is not None else "")
     bindings = given_sizes(proto, specs)
     given = bindings.get(symbol)
     require_one_size(symbol, batch, bindings)

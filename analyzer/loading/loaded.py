@@ -15,7 +15,7 @@ from analyzer.loading.dependencies import Dependencies
 from analyzer.loading.input_values import with_given_sizes, with_steps
 from analyzer.loading.model_reference import Reference
 from analyzer.loading.onnx_graph.construction import from_message
-from analyzer.loading.python.input_spec import InputSpec, parse_input
+from analyzer.loading.python.input_spec import InputSpec, named_by_position, parse_input
 from analyzer.loading.state_pairs import corrected
 from analyzer.quantities import Count
 from analyzer.reading import DEFAULT_LIMITS, Limits
@@ -224,7 +224,7 @@ def cached_export(
             proto=proto,
             batch=stored.default_batch if batch is None else batch,
             cached=True,
-            specs=specs,
+            specs=named_by_position(specs, [value.name for value in proto.graph.input]),
             limits=limits,
         )
     except (ModelError, ValueError):  # msgspec's error is a ValueError

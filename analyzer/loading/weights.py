@@ -251,17 +251,19 @@ def random_feeds(graph: Graph, specs: Iterable[InputSpec] = ()) -> dict[str, Arr
     specs = tuple(specs)
     given = {spec.name: spec for spec in specs if spec.values is not None}
     words = {spec.name: (spec.word,) for spec in specs if spec.word is not None}
+    texts_of = {spec.name: spec for spec in specs if spec.array is not None and spec.dtype == "string"}
     feeds: dict[str, Array] = {}
     for tensor in graph.inputs:
+        shape = tuple(size or 0 for size in tensor.shape or ())  # whole, where the elements are known
         if tensor.dtype.name == "string" and tensor.elements is not None:
+            if tensor.name in texts_of:
+                feeds[tensor.name] = texts_of[tensor.name].rows(shape)
+                continue
             texts = np.array(words.get(tensor.name) or known_texts(graph, tensor.name) or _WORDS, dtype=object)
-            feeds[tensor.name] = texts[
-                generator.integers(0, len(texts), [size or 0 for size in tensor.shape or ()])
-            ]
+            feeds[tensor.name] = texts[generator.integers(0, len(texts), shape)]
             continue
         if tensor.elements is None or tensor.dtype.bits is None:
             raise InputError(f"No values can be made for the input {tensor.name} ({tensor.dtype.name}).")
-        shape = tuple(size or 0 for size in tensor.shape or ())  # whole, since the elements are known
         if tensor.dtype.is_float:
             width = {64: np.float64, 32: np.float32, 16: np.float16}.get(tensor.dtype.bits)
             if width is None:
@@ -354,7 +356,7 @@ def _read(graph: Graph, start: str) -> Iterator[str]:
 
 def filled_with_text(loaded: Loaded, graph: Graph) -> tuple[str, ...]:
     """Return which inputs were filled with texts that nobody gave, and with which, in a sentence or two."""
-    given = {spec.name for spec in loaded.specs if spec.word is not None}
+    given = {spec.name for spec in loaded.specs if spec.word is not None or spec.array is not None}
     made = [item for item in graph.inputs if item.dtype.name == "string" and item.name not in given]
     groups: dict[str, list[Tensor]] = {}
     for tensor in made:

@@ -342,7 +342,7 @@ def size_notes(loaded: Loaded, graph: Graph) -> Iterator[str]:
             yield f"{who} {what}: as measured, which holds for the data of that run alone{lines}."
         else:
             who = f"The values of {first_few(origin.inputs)}"
-            texts = first_few(f"--input {specs[name].text}" for name in origin.inputs)
+            texts = first_few(specs[name].option for name in origin.inputs)
             yield f"{who} {what}: by those given ({texts}); others make other sizes and times."
     unknown = open_tensors(graph)
     if unknown and (inputs := deciding_inputs(graph, unknown)):

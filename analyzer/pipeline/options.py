@@ -10,6 +10,7 @@ from typing import Any
 
 from analyzer.errors import UsageError
 from analyzer.loading.model_reference import parse_argument, parse_reference
+from analyzer.loading.python.input_data import read_input_data
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.option_kinds import AUTO, Command, one_of
@@ -52,16 +53,33 @@ def make_options(**given: Any) -> Options:
     names = [name.lower() for name in options.gpus or ()]
     if "none" in names and len(names) > 1:
         raise UsageError("--gpu none cannot stand beside other GPUs.")
+    limits = parse_limits(options.limits)
     checked: Options = options.replace(
-        inputs=tuple(map(_input, options.inputs)),
+        inputs=_inputs(options, limits.memory),
         arguments=tuple(map(parse_argument, options.arguments)),
         gpus=() if names == ["none"] else options.gpus,
         precision=precision,
         state=tuple(map(_state_pair, options.state or ())) if options.has_state else None,
         onnxruntime=find_release(release) if release else None,
-        limits=parse_limits(options.limits),
+        limits=limits,
     )
     return checked
+
+
+def _inputs(options: Options, memory_bytes: int) -> tuple[InputSpec, ...]:
+    """Return the inputs that ``--input`` and ``--input-data`` give."""
+    texts: tuple[Any, ...] = options.inputs
+    given = tuple(map(_input, texts))
+    if options.input_data is None:
+        return given
+    stored = read_input_data(options.input_data, memory_bytes)
+    twice = {spec.name for spec in given} & {spec.name for spec in stored}
+    if twice:
+        raise UsageError(
+            f"--input gives {min(twice)}, and so does {options.input_data}.",
+            hint="Give each input in one place.",
+        )
+    return (*given, *stored)
 
 
 def _input(text: str) -> InputSpec:

@@ -1,9 +1,11 @@
 """One table of options: the commands, the settings, the keywords and the help say the same."""
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -28,6 +30,7 @@ NOT_THE_AUTHORS = {"force", "limit", "open"}
 GIVEN: dict[str, Any] = {
     "batch": [8, 1],
     "input": "x=B,3:float32",
+    "input_data": "x.npy",
     "arg": "hidden=512",
     "script_arg": ("--epochs", "1"),
     "gpu": "t4",
@@ -116,7 +119,11 @@ def test_no_option_stands_twice() -> None:
 
 
 @pytest.mark.parametrize("keyword", [*keywords_of("run"), "check"])
-def test_every_keyword_changes_what_is_asked(keyword: str) -> None:
+def test_every_keyword_changes_what_is_asked(
+    keyword: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((2, 3)))
     assert make_options(**{keyword: GIVEN[keyword]}) != make_options()
 
 

@@ -26,8 +26,10 @@ from analyzer.loading.python.input_spec import (
     InputSpec,
     drawn_values,
     is_one_graph,
+    named_by_position,
     names_in_order,
     nested,
+    own_batch,
     parameter_of,
     register_containers,
 )
@@ -110,8 +112,10 @@ def resolve_inputs(user: UserModel, specs: Sequence[InputSpec], batch: int | Non
 
 def _first_source(user: UserModel, specs: Sequence[InputSpec], batch: int | None) -> ExampleInputs:
     if specs:
-        _require_batch(specs, batch or 1)
-        return _from_specs(user, specs, batch or 1)
+        names = [item.name for item in forward_parameters(user) if item.kind not in _VARIADIC]
+        specs, batch = named_by_position(specs, names), batch or own_batch(specs) or 1
+        _require_batch(specs, batch)
+        return _from_specs(user, specs, batch)
     offered = call_offered(user, "example_inputs", batch)
     if offered is not None:
         inputs = _from_file(user, offered, batch)
@@ -419,7 +423,7 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int) -> Exam
     for spec in specs:
         if parameter_of(spec.name) not in known and not variadic:
             raise InputError(
-                f"--input {spec.text}: {user.name} takes no input {spec.name}.", hint=_taken_by(user, known)
+                f"{spec.option}: {user.name} takes no input {spec.name}.", hint=_taken_by(user, known)
             )
     missing = [
         item.name
@@ -500,7 +504,7 @@ def make_tensor(spec: InputSpec, batch: int, weights: ValuedWeights, memory_byte
     dtype = None if _PART_OF_A_BYTE.fullmatch(name) else getattr(torch, name, None)
     if dtype is None:
         raise UsageError(
-            f"--input {spec.text}: PyTorch makes no tensors of {spec.dtype}.",
+            f"{spec.option}: PyTorch makes no tensors of {spec.dtype}.",
             hint="Give the type that the model's forward takes, such as uint8 where it unpacks them itself.",
         )
     sizes = spec.sizes(batch)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import InputError, UsageError
@@ -168,6 +169,8 @@ class InputSpec:
         dtype: ONNX's name of its type.
         values: Smallest and largest value, both possible; None where they are not said.
         word: Of strings, the text of all elements; None where it is not said.
+        array: Its values from a file, of any number of rows; ``values`` are then their ends.
+        where: The option that gave the array, for messages.
     """
 
     name: str
@@ -175,6 +178,32 @@ class InputSpec:
     dtype: str = "float32"
     values: tuple[float, float] | None = None
     word: str | None = None
+    array: NDArray[Any] | None = field(default=None, compare=False, repr=False)
+    where: str = "--input"
+
+    @property
+    def option(self) -> str:
+        """The option that gave it and what it says, as messages name it."""
+        return f"{self.where} {self.text}" if self.array is None else f"{self.where}: {self.text}"
+
+    @property
+    def key(self) -> str:
+        """A text that differs where anything of it differs, values from a file too."""
+        if self.array is None:
+            return self.text
+        content = repr(self.array.tolist()).encode() if self.dtype == "string" else self.array.tobytes()
+        return f"{self.text}#{hashlib.sha256(content).hexdigest()}"
+
+    def rows(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Return the values from the file at this shape: other sizes repeat or leave out rows."""
+        import numpy as np
+
+        assert self.array is not None
+        result = self.array
+        for axis, (size, wanted) in enumerate(zip(result.shape, shape, strict=True)):
+            if size != wanted:
+                result = result.take(np.arange(wanted) % max(size, 1), axis)
+        return result
 
     def sizes(self, batch: int) -> tuple[int, ...]:
         """Return the shape at this batch."""
@@ -183,7 +212,7 @@ class InputSpec:
     @property
     def text(self) -> str:
         """As the user would write it."""
-        written = self._values_text if self.values is not None else self.word
+        written = self.word if self.values is None or self.array is not None else self._values_text
         return f"{self.name}={self.sizes_text}:{self.dtype}" + ("" if written is None else f"={written}")
 
     @property
@@ -283,7 +312,9 @@ def values_problem(values: tuple[float, float], dtype: str) -> tuple[str, str] |
 
 
 def drawn_values(spec: InputSpec, shape: tuple[int, ...], *, whole: bool) -> NDArray[np.generic]:
-    """Values of an input that says them, evenly drawn from its range, the same wherever they are asked for.
+    """Return the values of an input that says them: from its file, else evenly drawn from its range.
+
+    They are the same wherever they are asked for.
 
     Args:
         spec: With values.
@@ -294,6 +325,8 @@ def drawn_values(spec: InputSpec, shape: tuple[int, ...], *, whole: bool) -> NDA
 
     assert spec.values is not None
     low, high = spec.values
+    if spec.array is not None:
+        return spec.rows(shape)
     # By the name, so that one input's values do not change with the others, nor with the runtime that is fed.
     generator: Any = np.random.default_rng(zlib.crc32(spec.name.encode()))
     if whole:
@@ -301,6 +334,29 @@ def drawn_values(spec: InputSpec, shape: tuple[int, ...], *, whole: bool) -> NDA
         return np.asarray(generator.integers(low, high, shape, dtype=kind, endpoint=True))
     part = generator.random(shape)
     return np.asarray(low * (1 - part) + high * part, dtype=np.float64)
+
+
+def positional_name(position: int) -> str:
+    """Return the name that ``numpy.savez`` gives an array without one."""
+    return f"arr_{position}"
+
+
+def named_by_position(specs: Iterable[InputSpec], names: Sequence[str]) -> tuple[InputSpec, ...]:
+    """Return inputs with the model's names in place of those that ``numpy.savez`` gives arrays without one."""
+    meant = {positional_name(position): name for position, name in enumerate(names)}
+    return tuple(
+        replace(spec, name=meant.get(spec.name, spec.name))
+        if spec.array is not None and spec.name not in names
+        else spec
+        for spec in specs
+    )
+
+
+def own_batch(specs: Iterable[InputSpec]) -> int | None:
+    """Return the rows of the inputs from a file that follow the batch; None without any."""
+    return next(
+        (len(spec.array) for spec in specs if spec.array is not None and spec.shape[:1] == (None,)), None
+    )
 
 
 _STEP = re.compile(r"[^.\[\]'\"]+")

@@ -24,7 +24,7 @@ from analyzer.record import load_report
 from analyzer.record.analysis import Analysis
 
 # What of the question says how the model is loaded.
-_LOADING = ("input", "limit", "cache")
+_LOADING = ("input", "input_data", "limit", "cache")
 # What of it says how the plan was made, which is there already.
 _ANALYSED = ("arg", "onnxruntime", "state", "threads", "runs", "time_budget")
 
@@ -103,6 +103,7 @@ def _model_of(analysis: Analysis, given: Mapping[str, Any], progress: Progress) 
     options = make_options(
         **{
             "input": stored.get("input", ()),
+            "input_data": next(iter(stored.get("input-data", ())), None),
             "arg": stored.get("arg", ()),
             "script_arg": stored.get("script-arg", ()),
             **loading,

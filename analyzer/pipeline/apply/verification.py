@@ -52,7 +52,9 @@ FIXES: Mapping[str, Fix] = {"fusions": restore_fusions, "last-logits": cut_logit
 FORMS: Mapping[str, Fix] = {"fp16": in_half, "int8": in_integers}
 _FEEDS, _MODEL = "original-inputs.npz", "model.onnx"
 # What says how the original is loaded: the model behind its fixes is fixed to all of that.
-_OF_LOADING = frozenset({"batch", "input", "opset", "precision", "cache", "training", "dataset_size"})
+_OF_LOADING = frozenset(
+    {"batch", "input", "input_data", "opset", "precision", "cache", "training", "dataset_size"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
