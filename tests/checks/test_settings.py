@@ -60,6 +60,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     objective = "cost"
     slo = "20ms"
     pin = ["head.*=cpu"]
+    input-data = "inputs.npz"
     plan = "hybrid"
     fix = ["fusions"]
     prices = "prices.toml"
