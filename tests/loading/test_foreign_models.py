@@ -128,7 +128,7 @@ def test_a_scripted_model_is_exported_as_it_was_written(loaded: Callable[..., An
     assert found.graph().nodes[0].module == "inner"
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_a_saved_torchscript_model_is_called_by_its_schema(loaded: Callable[..., Any], tmp_path: Path) -> None:
     import torch
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper
+from torch import nn
 
 from analyzer.errors import ExportError, InputError, MeasurementError, ModelError
 from analyzer.loading.from_onnx import batch_dimension, from_proto
@@ -19,6 +20,7 @@ from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.input_spec import parse_input
 from analyzer.loading.python.source_lines import source_line
 from analyzer.loading.python.user_model import load_user_model
+from analyzer.loading.torch_export.failures import without_untranslatable
 from analyzer.loading.weights import materialise
 
 HEAD = """
@@ -619,21 +621,53 @@ def test_types_that_are_converted_are_no_error(loaded: Callable[..., Any]) -> No
     assert found.proto.graph.node
 
 
-def test_a_failed_translation_is_told_without_colours_and_with_its_cause_and_line(
-    loaded: Callable[..., Any],
-) -> None:
+# What PyTorch 2.13 says of `pad_sequence`, which later releases translate; with its colours and its advice.
+REFUSED = """\
+Failed to decompose the FX graph for ONNX compatibility. \x1b[96mThis is step 2/3\x1b[0m of exporting.
+
+## Exception summary
+
+<class 'torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode'>: \
+\x1b[1mCould not guard on data-dependent expression u3 > u1\x1b[0m (unhinted: u3 > u1).
+
+Original traceback:
+File "/home/user/model.py", line 7, in forward
+    return nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+(Refer to the full stack trace above for more information.)"""
+
+
+def test_a_failed_translation_is_told_without_colours_and_with_its_cause_and_line(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("\n" * 6 + "return nn.utils.rnn.pad_sequence(rows, batch_first=True)\n")
+
+    def refuse(_: object) -> None:
+        raise RuntimeError(REFUSED.replace("/home/user", str(tmp_path)))
+
+    program = torch.export.export(nn.ReLU(), (torch.ones(2),))
     with pytest.raises(ExportError) as caught:
-        loaded(
-            """
-            class Ragged(nn.Module):
-                def forward(self, x, lengths):
-                    rows = [x[i, : lengths[i]] for i in range(x.shape[0])]
-                    return nn.utils.rnn.pad_sequence(rows, batch_first=True)
-        """,
-            specs=(parse_input("x=2,6,8"), parse_input("lengths=2:int64=4")),
-        )
+        without_untranslatable(program, refuse, [])
     message = caught.value.message
     assert message.isprintable()
-    assert "data-dependent expression" in message
-    assert "pad_sequence(rows, batch_first=True)" in message
+    assert "data-dependent expression u3 > u1" in message
+    assert "model.py:7: return nn.utils.rnn.pad_sequence(rows, batch_first=True)" in message
     assert "tensor values" in str(caught.value.hint)
+
+
+def test_an_operator_without_translation_on_sizes_that_values_decide_stays_whole(
+    loaded: Callable[..., Any],
+) -> None:
+    found = loaded(
+        """
+        class Net(nn.Module):
+            def forward(self, x, lengths):
+                longest = lengths.max().item()
+                torch._check(longest >= 2)
+                torch._check(longest <= 6)
+                rows = x[:, :longest]
+                return torch.cdist(rows, rows)
+    """,
+        specs=(parse_input("x=2,6,8"), parse_input("lengths=2:int64=4")),
+    )
+    assert [node.op_type for node in found.proto.graph.node if node.domain == "pytorch.aten"] == [
+        "_cdist_forward"
+    ]

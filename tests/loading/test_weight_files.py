@@ -65,7 +65,7 @@ def test_nothing_of_a_pickle_is_executed(tmp_path: Path, zipped: bool) -> None:
     assert made.exists()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_torchscript_says_how_to_make_a_file_that_is_read(tmp_path: Path) -> None:
     path = tmp_path / "scripted.pt"
     torch.jit.save(torch.jit.script(Net()), path)

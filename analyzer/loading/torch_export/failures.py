@@ -239,7 +239,7 @@ def without_untranslatable(
             target = getattr(getattr(getattr(torch.ops, namespace), name), match["overload"])
             # Where the traced program has none, an operator that is made of one of its composite operators.
             target = _ancestor(program, target, name) or (
-                _ancestor(program.run_decompositions(), target, name) or target
+                _ancestor(_decomposed(program), target, name) or target
             )
             if target in table:  # the dispatcher takes no translation of real numbers for complex ones
                 raise ExportError(
@@ -291,8 +291,17 @@ def _ancestor(program: ExportedProgram, target: OpOverload, name: str) -> OpOver
     translated = translation_registry().functions
     others = (call for call in calls if not alike and overload_name(call) not in translated)
     tables = ((call, registered_decompositions([operator_name(call)])) for call in others)
-    made = (call for call, table in tables if table and target in _operators(program.run_decompositions(table)))
+    made = (call for call, table in tables if table and target in _operators(_decomposed(program, table)))
     return alike or next(made, None)
+
+
+def _decomposed(program: ExportedProgram, table: dict[Any, PythonKernel] | None = None) -> ExportedProgram:
+    """Return a program in PyTorch's decompositions, as it is where sizes that depend on values refuse them."""
+    try:
+        decomposed: ExportedProgram = program.run_decompositions(table)
+    except Exception:  # PyTorch raises whatever its parts raise
+        return program
+    return decomposed
 
 
 def _operators(program: ExportedProgram) -> dict[OpOverload, None]:
