@@ -85,6 +85,8 @@ release-check:
 	$(PYTHON) .ci/release.py files $(TAG) $(RELEASE)/dist/*.whl
 	$(PYTHON) -m venv $(RELEASE)/clean
 	$(RELEASE)/clean/bin/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(RELEASE)/dist/*.whl
+	$(PYTHON) .ci/try_wheel.py $(RELEASE)/clean/bin/python $(TAG:v%=%) --onnx
+	$(RELEASE)/clean/bin/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt "$$(echo $(RELEASE)/dist/*.whl)[torch]"
 	$(PYTHON) .ci/try_wheel.py $(RELEASE)/clean/bin/python $(TAG:v%=%)
 
 clean:

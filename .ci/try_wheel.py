@@ -1,9 +1,10 @@
 """Tries a package as it was installed, from an empty folder: what a user does first, command by command.
 
-    python .ci/try_wheel.py PYTHON VERSION
+    python .ci/try_wheel.py PYTHON VERSION [--onnx]
 
-PYTHON is the interpreter that the package was installed for. Nothing of the repository is used. Exit status 0
-where every command did what it has to do, 1 where one did not, with what it printed.
+PYTHON is the interpreter that the package was installed for; with --onnx it needs no PyTorch. Nothing of the
+repository is used. Exit status 0 where every command did what it has to do, 1 where one did not, with what it
+printed.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ class Net(torch.nn.Module):
     def forward(self, x):
         return self.layers(x)
 """
+# Executed by PYTHON: writes an .onnx file.
+ONNX_MODEL = """
+import onnx
+
+text = '<ir_version: 10, opset_import: ["" : 20]> g (float[b, 64] x) => (float[b, 64] y) { y = Exp (x) }'
+onnx.save(onnx.parser.parse_model(text), "model.onnx")
+"""
 SCRIPT = re.compile(r'<script type="text/plain" data-gzip="text/javascript">(.*?)</script>', re.DOTALL)
 MINUTES = 10
 
@@ -47,14 +55,14 @@ class Trial:
     writes: tuple[str, ...] = ()
 
 
-def trials(version: str) -> tuple[Trial, ...]:
+def trials(version: str, model: str) -> tuple[Trial, ...]:
     """The commands in their order; each may use what those before it wrote."""
     record = "reports/model.json"
     return (
         Trial(arguments=("--version",), says=(version,)),
         Trial(arguments=("doctor",), says=("analyze", version)),
         Trial(
-            arguments=("model.py", "--batch", "4", "--runs", "3", "--gpu", "l4", "--quiet"),
+            arguments=(model, "--batch", "4", "--runs", "3", "--gpu", "l4", "--quiet"),
             writes=("reports/model.html", record),
         ),
         # A limit that is kept, and one that no machine keeps.
@@ -72,21 +80,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("python", type=Path)
     parser.add_argument("version")
+    parser.add_argument("--onnx", action="store_true")
     asked = parser.parse_args()
+    model = "model.onnx" if asked.onnx else "model.py"
     with tempfile.TemporaryDirectory(prefix="analyzer-wheel-") as folder:
         # As it was given: resolved, the interpreter of a virtual environment is the one that it was made from.
-        wrong = tried(asked.python.absolute(), asked.version, Path(folder), {})
+        wrong = tried(asked.python.absolute(), asked.version, Path(folder), {}, model)
     for problem in wrong:
         print(problem, file=sys.stderr)
     return 1 if wrong else 0
 
 
-def tried(python: Path, version: str, folder: Path, environment: Mapping[str, str]) -> list[str]:
+def tried(
+    python: Path, version: str, folder: Path, environment: Mapping[str, str], model: str = "model.py"
+) -> list[str]:
     """What went wrong, a text each. Ends with the first that did: later commands use what it wrote."""
     (folder / "model.py").write_text(MODEL, encoding="utf-8")
     inherited = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    if model == "model.onnx":
+        subprocess.run([str(python), "-P", "-c", ONNX_MODEL], cwd=folder, check=True)
     own = {"ANALYZER_CACHE_DIR": str(folder / "cache"), "PYTHONUTF8": "1", "COLUMNS": "200"}
-    for trial in trials(version):
+    for trial in trials(version, model):
         done = subprocess.run(
             [str(python), "-P", "-m", "analyzer", *trial.arguments],
             cwd=folder,

@@ -109,7 +109,11 @@ def _analyze(
         analysis_of(model_info, prepared, decisions, targets.cpu),
         invocation=invocation_of(model, keywords, default_gpu=targets.default_gpu),
         environment=build_record.describe(
-            measured=at_own_batch, timings_s=timings, cached=loaded.cached, cpu=targets.cpu
+            measured=at_own_batch,
+            timings_s=timings,
+            cached=loaded.cached,
+            cpu=targets.cpu,
+            exported=loaded.exporter != "onnx",
         ),
         # A step's other batches come from new traces, which a record cannot make.
         kept=write_replay_data(predictor, prepared, batches, loaded.batch, measured)

@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import msgspec
 
+from analyzer.errors import LibraryError
 from analyzer.fleet.job import Job
 from analyzer.fleet.work import work
 from analyzer.process import SELDOM, Channel, Child, ChildEndedError, limit_memory, run_as_child
@@ -28,9 +29,8 @@ def serve(channel: Channel, memory: int, *, python: bool) -> None:
     A model's process may have ``memory`` bytes of its own; 0 is no limit. ``python``: models are Python, whose
     export needs PyTorch.
     """
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
     # What cannot be imported fails where it is needed, with the message of that place.
-    with suppress(ImportError):
+    with suppress(ImportError, LibraryError):
         _import_before_the_first(python=python)
     gc.collect()
     gc.freeze()  # nothing of it is garbage, and looking at it would copy its memory

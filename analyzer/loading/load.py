@@ -6,7 +6,6 @@ file is. An object is never cached: nothing says what it depends on.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from analyzer.loading.python.input_spec import InputSpec, named_by_position
 from analyzer.loading.python.model_weights import ValuedWeights, parameter_sizes
 from analyzer.loading.python.source_lines import first_line, shown_path
 from analyzer.loading.torch_export.tracing import quiet_exporter
-from analyzer.loading.torch_private import example_size
+from analyzer.loading.torch_private import example_size, require_torch
 from analyzer.progress import StageProgress
 from analyzer.reading import DEFAULT_LIMITS, Limits
 
@@ -141,9 +140,7 @@ def building(reference: Reference, progress: StageProgress) -> Iterator[list[Dep
     from analyzer.loading.python.user_module import home_folder
 
     progress("importing torch")
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
-    import torch  # noqa: F401  # before recording: torch's own reading is no dependency of the model
-
+    require_torch()  # before recording: its own reading is no dependency of the model
     with recording(home_folder(reference)) as recorded:
         progress("building the model")
         yield recorded
@@ -357,6 +354,7 @@ def stored_tensors(reference: Reference) -> Mapping[str, Tensor]:
 
 
 def _read_program(reference: Reference) -> ExportedProgram:
+    require_torch()
     import torch
 
     assert reference.path is not None  # a file
@@ -415,6 +413,7 @@ def load_live(
     if any(base.__module__.startswith("torch.nn") and base.__name__ == "Module" for base in kind.__mro__):
         from analyzer.loading.python.user_model import live_model
 
+        require_torch()
         check_opset(opset or DEFAULT_OPSET)
         user = live_model(model, inputs)
         return _of_user(user, batch, specs, opset or DEFAULT_OPSET, progress, train=training)

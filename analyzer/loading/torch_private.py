@@ -10,6 +10,7 @@ walks the syntax trees and Ruff's private-name rule holds for every file but thi
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -36,7 +37,10 @@ if TYPE_CHECKING:
 else:
     REFUSED = NotImplemented
 
-TESTED = "2.11 to 2.13"  # what pyproject.toml admits, a test compares them
+# pyproject.toml admits the first and all later ones.
+_FIRST, _LAST = (2, 11), (2, 15)
+TESTED = f"{_FIRST[0]}.{_FIRST[1]} to {_LAST[0]}.{_LAST[1]}"
+PIP_LINE = 'pip install "onnx-analyzer[torch]"'
 
 # A value nested in tuples, lists, dicts and users' own classes: whatever a model takes or gives. PyTorch has no
 # narrower type (PyTree of torch/utils/_pytree.py is Any too), and users' classes are
@@ -44,6 +48,40 @@ TESTED = "2.11 to 2.13"  # what pyproject.toml admits, a test compares them
 Tree = Any
 # Parameters differ by operator, no signature holds for all: py_kernels of torch/_ops.py has this type.
 PythonKernel = Callable[..., Any]
+
+
+def require_torch() -> None:
+    """Import PyTorch, for a model that only it reads.
+
+    Raises:
+        LibraryError: It is not installed, is broken, or is older than the tested releases.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # its C++ parts warn on standard error
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            message = "PyTorch, which this model needs, is not installed."
+            raise LibraryError(message, hint=PIP_LINE) from error
+        why = str(error).strip().partition("\n")[0]
+        raise LibraryError(
+            f"PyTorch does not import: {why}.", hint="pip install --force-reinstall torch"
+        ) from error
+    if _release(torch.__version__) < _FIRST:
+        message = f"PyTorch {torch.__version__} is too old: {TESTED} are supported."
+        raise LibraryError(message, hint=PIP_LINE)
+
+
+def untested(version: str) -> str:
+    """Return a note on a release of PyTorch that is newer than the tested ones, else nothing."""
+    newer = _release(version) > _LAST
+    return (
+        f"PyTorch {version} is newer than {TESTED}, which were tested: an export may differ." if newer else ""
+    )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 @contextmanager
@@ -640,6 +678,7 @@ def at_opset(model: onnx_ir.Model, opset: int) -> onnx_ir.Model:
 
 def import_exporter() -> None:
     """Import what an export needs, for a process that others are forked from."""
+    require_torch()
     import torch.export
     import torch.onnx
 

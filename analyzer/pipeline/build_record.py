@@ -24,6 +24,7 @@ from analyzer.loading.input_values import by_graph_name, deciding_inputs
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.onnx_graph.build import open_tensors
 from analyzer.loading.python.input_spec import parse_input
+from analyzer.loading.torch_private import untested
 from analyzer.ort.execution import PlacedBody, Placement
 from analyzer.ort.placement import best_opset
 from analyzer.pipeline import forms
@@ -61,8 +62,12 @@ def describe(
     timings_s: Mapping[str, float],
     cached: bool,
     cpu: Device,
+    exported: bool = False,
 ) -> Environment:
-    """Return the run's entry in the report's method section; ``measured`` is of the report's own batch."""
+    """Return the run's entry in the report's method section.
+
+    ``measured`` is of the report's own batch; ``exported`` says that PyTorch made the graph.
+    """
     facts: Mapping[str, Any] = measured.facts if measured else {}
     # Threads, load and runs are of the CPU's session: a CUDA session's are in ``measurement``.
     run = facts.get("cpu", {})
@@ -74,8 +79,11 @@ def describe(
             f"This CPU was {disturbed}: what is predicted for it may be {off}, its intervals are widened; "
             "`analyze calibrate` on a quiet machine measures anew.",
         )
+    installed = versions()
+    if exported and (newer := untested(installed.get("torch", ""))):
+        messages = (*messages, newer)
     return Environment(
-        versions=versions(),
+        versions=installed,
         platform=f"{platform.system()} {platform.machine()}",
         cpu=cpu.name,
         threads=run.get("threads"),

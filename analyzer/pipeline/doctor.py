@@ -18,7 +18,8 @@ from analyzer import __version__
 from analyzer.devices.calibration import disturbance, load
 from analyzer.devices.detection import local_gpu, this_cpu
 from analyzer.devices.nvml import DriverFacts, driver_facts
-from analyzer.errors import AnalyzerError
+from analyzer.errors import AnalyzerError, LibraryError
+from analyzer.loading import torch_private
 from analyzer.loading.cache import cache_folder
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.probes import Probe, floats, model_of
@@ -33,10 +34,11 @@ from analyzer.units import byte_count, seconds
 
 MachineState = Literal["works", "note", "absent", "broken"]
 
-_NEEDED = ("torch", "onnx", "onnxscript", "onnx-ir", "numpy")
+_NEEDED = ("onnx", "onnxscript", "onnx-ir", "numpy")
 _RUNTIMES = ("onnxruntime-gpu", "onnxruntime")
 # What is worth having, and what for.
 _EXTRAS = {
+    "torch": ("Python and .pt2 models", torch_private.PIP_LINE),
     "ray": ("analyze fleet --on ray", "pip install 'onnx-analyzer[ray]'"),
     "transformers": (
         "configurations that leave sizes to their class",
@@ -45,8 +47,6 @@ _EXTRAS = {
     "vl-convert-python": ("--format svg and png", "pip install 'onnx-analyzer[pictures]'"),
     "pyarrow": ("fleet.parquet", "pip install pyarrow"),
 }
-# Releases whose private names were looked at; see pyproject.toml.
-_TORCH = ((2, 11), (2, 13))
 # An export of a model of a few gigabytes is written to the temporary folder.
 _LITTLE_ROOM = 2 * 2**30
 _OLD_DAYS = 180
@@ -98,12 +98,6 @@ def _software() -> Iterator[MachineCheck]:
         version = installed_version(name)
         if version is None:
             yield check(name, "broken", "not installed", "pip install onnx-analyzer")
-        elif name == "torch" and not (
-            _TORCH[0] <= tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) <= _TORCH[1]
-        ):
-            known = " to ".join(".".join(map(str, end)) for end in _TORCH)
-            hint = "Exports may fail: pip install 'torch<2.14'"
-            yield check(name, "note", f"{version}; tested are {known}", hint)
         else:
             yield check(name, "works", version)
     # ONNX Runtime: one of its distributions, in a release whose kernels are known.
@@ -123,9 +117,11 @@ def _software() -> Iterator[MachineCheck]:
         yield check(name, "works", version)
     for name, (use, install) in _EXTRAS.items():
         own = installed_version(name)
-        yield check(
-            name, "works" if own else "absent", own or f"not installed; for {use}", "" if own else install
-        )
+        if own is None:
+            yield check(name, "absent", f"not installed; for {use}", install)
+        else:
+            newer = torch_private.untested(own) if name == "torch" else ""
+            yield check(name, "note" if newer else "works", own, newer)
 
 
 def _cpu() -> Iterator[MachineCheck]:
@@ -200,17 +196,25 @@ def _gpu(driver: DriverFacts | str, ran: Measurement | AnalyzerError | None) -> 
         if ran.nodes:
             yield check("operator times", "works", ran.nodes[0].method)
         else:
-            hint = "A CUDA build of PyTorch brings CUPTI; without it launches are timed."
-            yield check("operator times", "broken", first_few(ran.messages) or "none came back", hint)
+            # Launches are timed without it, so that a machine without PyTorch has no fault.
+            state: MachineState = "broken" if installed_version("torch") else "absent"
+            hint = f"A CUDA build of PyTorch brings CUPTI: {torch_private.PIP_LINE}"
+            yield check("operator times", state, first_few(ran.messages) or "none came back", hint)
 
 
 def _what_works(
     cpu: Measurement | AnalyzerError, gpu: Measurement | AnalyzerError | None
 ) -> Iterator[MachineCheck]:
     check = partial(MachineCheck, "what works")
-    torch = installed_version("torch") is not None
     yield check("counts, CUDA placement, predictions, `check`", "works", "needs no GPU, runs nothing")
-    yield check("Python and .pt2 models", "works" if torch else "broken", "" if torch else "torch is missing")
+    if installed_version("torch") is None:
+        yield check("Python and .pt2 models", "absent", "torch is not installed", torch_private.PIP_LINE)
+    else:
+        try:
+            torch_private.require_torch()
+            yield check("Python and .pt2 models", "works", "")
+        except LibraryError as error:
+            yield check("Python and .pt2 models", "broken", error.message, error.hint or "")
     if isinstance(cpu, AnalyzerError):
         yield check("measuring the CPU", "broken", cpu.message, cpu.hint or "")
     else:

@@ -35,19 +35,6 @@ def test_a_model_proto_is_run(proto: onnx.ModelProto) -> None:
     assert analysis.plan("cpu").origin == "measured"
 
 
-def test_an_onnx_file_never_imports_torch(proto: onnx.ModelProto, tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    onnx.save(proto, tmp_path / "tiny.onnx")
-    code = (
-        "import sys; from analyzer import analyze\n"
-        f"analyze({str(tmp_path / 'tiny.onnx')!r}, run=False)\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_a_path_is_from_the_folder_of_now_not_of_an_earlier_question(
     proto: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

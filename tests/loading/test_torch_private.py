@@ -137,12 +137,36 @@ def test_each_use_names_a_file_of_pytorch_that_is_there() -> None:
     assert [file for file in sorted(files) if not (folder / file).exists()] == []
 
 
-def test_the_versions_that_a_message_names_are_those_that_the_package_admits() -> None:
+def test_the_package_admits_the_first_tested_release_and_all_later_ones() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (asked,) = (item for item in project["dependencies"] if item.startswith("torch>"))
-    first, last = torch_private.TESTED.split(" to ")
+    first, _, last = torch_private.TESTED.partition(" to ")
+    assert project["optional-dependencies"]["torch"] == [f"torch>={first}"]
+    assert torch_private.untested(f"{last}.7+cu132") == ""
     following = f"{last.partition('.')[0]}.{int(last.partition('.')[2]) + 1}"
-    assert asked == f"torch>={first},<{following}"
+    assert torch_private.untested(f"{following}.0a0+git123").startswith(
+        f"PyTorch {following}.0a0+git123 is newer"
+    )
+
+
+def test_a_release_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", "2.9.1+cpu")
+    with pytest.raises(LibraryError, match=r"PyTorch 2\.9\.1\+cpu is too old") as caught:
+        torch_private.require_torch()
+    assert caught.value.hint == torch_private.PIP_LINE
+
+
+def test_an_installation_that_lacks_a_library_is_named_by_its_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(
+        "raise OSError('libcudart.so.13: cannot open shared object file\\nat 0x7f')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch")
+    with pytest.raises(
+        LibraryError, match=r"does not import: libcudart\.so\.13: cannot open shared object file\.$"
+    ):
+        torch_private.require_torch()
 
 
 @pytest.fixture
@@ -182,7 +206,7 @@ def test_a_pytorch_without_a_name_is_exit_2_with_a_hint_or_does_without(
     assert status == (0 if does_without else 2)
     if not does_without:
         assert f"lacks an interface that the analysis needs: cannot import name '{name}'" in said
-        assert "torch 2.11 to 2.13" in said
+        assert f"torch {torch_private.TESTED}" in said
         assert "Traceback" not in said
 
 
@@ -246,7 +270,7 @@ def test_each_missing_name_is_told_by_itself(
     with pytest.raises(LibraryError, match=name) as caught:
         use()
     assert caught.value.hint is not None
-    assert "torch 2.11 to 2.13" in caught.value.hint
+    assert f"torch {torch_private.TESTED}" in caught.value.hint
 
 
 def test_what_is_put_off_while_a_model_is_traced_is_put_back() -> None:

@@ -47,6 +47,7 @@ NOT_RUN: Mapping[str, int] = {
     "docs/how-to/strangers-files.md": 1,  # docker
     "docs/maintaining.md": 1,  # a download
     "docs/tutorials/hugging-face.md": 1,  # an installation
+    "docs/tutorials/onnx.md": 1,  # an installation
     "docs/tutorials/own-model.md": 1,  # a measurement
 }
 NOT_RUN_MARK = re.compile(r"(?:% not run: .+|<!-- not run: .+ -->)")

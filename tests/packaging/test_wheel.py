@@ -52,9 +52,10 @@ def metadata(installed: Path) -> Message:
     return Parser().parsestr(path.read_text(encoding="utf-8"))
 
 
-def test_what_a_user_does_first_works_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["model.onnx", "model.py"])
+def test_what_a_user_does_first_works_from_the_wheel(installed: Path, tmp_path: Path, model: str) -> None:
     environment = {"PYTHONPATH": str(installed)}
-    assert tried(Path(sys.executable), analyzer.__version__, tmp_path, environment) == []
+    assert tried(Path(sys.executable), analyzer.__version__, tmp_path, environment, model) == []
 
 
 def test_what_runs_is_the_wheels_own_code(installed: Path, tmp_path: Path) -> None:

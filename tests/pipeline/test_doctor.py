@@ -13,12 +13,15 @@ import pytest
 from click.testing import CliRunner
 
 from analyzer.cli import command_line
+from analyzer.devices.catalogue import device
 from analyzer.devices.nvml import DriverFacts
 from analyzer.errors import MeasurementError
 from analyzer.figures import Figure
+from analyzer.loading import torch_private
 from analyzer.measurement.request import Latency, Measurement, MeasureRequest, NodeTime
-from analyzer.pipeline import doctor
+from analyzer.pipeline import build_record, doctor
 from analyzer.pipeline.doctor import MachineCheck, examine
+from analyzer.pipeline.measure import installed_version
 
 TOOK = Latency(
     value=4e-5,
@@ -96,6 +99,39 @@ def test_where_nobody_records_the_gpu_operator_times_are_said_to_be_missing(runs
     runs(H100, ())
     assert found("operator times").state == "broken"
     assert found("measuring a GPU").found == "latency alone"
+
+
+@pytest.mark.parametrize(
+    ("version", "state", "hint"),
+    [
+        (None, "absent", 'pip install "onnx-analyzer[torch]"'),
+        ("9.9.0", "note", "newer than"),
+        ("2.11.0", "works", ""),
+    ],
+)
+def test_pytorch_is_an_extra_of_which_newer_releases_are_a_note(
+    runs: Callable[..., None], monkeypatch: pytest.MonkeyPatch, version: str | None, state: str, hint: str
+) -> None:
+    runs("none")
+    monkeypatch.setattr(
+        doctor, "installed_version", lambda name: version if name == "torch" else installed_version(name)
+    )
+    assert found("torch").state == state
+    assert hint in found("torch").hint
+    models = found("Python and .pt2 models")
+    assert (models.state, models.hint) == (("absent", hint) if version is None else ("works", ""))
+
+
+def test_the_record_of_an_export_by_a_newer_pytorch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build_record, "installed_version", lambda name: "9.9.0" if name == "torch" else None)
+
+    def messages(exported: bool) -> tuple[str, ...]:
+        return build_record.describe(
+            measured=None, timings_s={}, cached=False, cpu=device("epyc-9654"), exported=exported
+        ).messages
+
+    assert messages(exported=False) == ()
+    assert messages(exported=True) == (torch_private.untested("9.9.0"),) != ("",)
 
 
 def test_a_disturbed_run_is_said_to_be_one(runs: Callable[..., None]) -> None:

@@ -31,6 +31,7 @@ from analyzer.generation.configurations.values import check_sizes, refusal
 from analyzer.generation.memory import layer_parameters, parameters
 from analyzer.loading.model_reference import PIP_LINE, transformers_silent
 from analyzer.loading.python.model_weights import built_with
+from analyzer.loading.torch_private import require_torch
 from analyzer.text import did_you_mean, printable
 
 # Of PyTorch's classes names alone are read: this room imports no torch.
@@ -107,6 +108,7 @@ def built_model(values: Mapping[str, Any], kind: str) -> Architecture:
             hint=did_you_mean(kind, families, "A newer release of transformers may know it."),
         )
     check_sizes(values)
+    require_torch()
     with _refusing(kind):
         config = _configuration(values, kind)
         translates = bool(getattr(config, "is_encoder_decoder", False))
