@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path, PurePosixPath
@@ -468,6 +469,22 @@ class Analysis:
         values: dict[str, Any] = json.loads(self.render("json"))
         return values
 
+    def metrics(self) -> dict[str, float]:
+        """Return the figures of the whole model by name, for ``mlflow.log_metrics`` or ``wandb.log``.
+
+        Names are the record's keys with slashes (``plans/gpu/latency_s``, ``totals/flops``); units are SI.
+        What is not known is left out. ``findings/error`` and the like are numbers of findings.
+        """
+        import msgspec
+
+        names = ("model", "totals", "verdict", "answer", "training", "generation", "capacity")
+        parts = {name: getattr(self, name) for name in names} | {
+            "plans": {plan.name: plan for plan in self.plans},
+            "findings": dict.fromkeys(("error", "warning", "note"), 0)
+            | Counter(finding.severity for finding in self.findings),
+        }
+        return dict(_numbers(msgspec.to_builtins(parts, str_keys=True)))
+
     def operators_frame(self) -> Any:
         """Return a row per operator: a ``pandas.DataFrame`` where pandas is installed, else a dict of columns.
 
@@ -540,3 +557,12 @@ class Analysis:
         rendered = contents(self, places)
         write_all(rendered, force=force)
         return [target.path for target in rendered if target.path is not None]
+
+
+def _numbers(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the numbers of nested values, which are no truth values, by the keys that lead to them."""
+    for name, value in values.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{prefix}{name}/")
+        elif type(value) in (int, float):
+            yield f"{prefix}{name}", float(value)
