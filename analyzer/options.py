@@ -487,6 +487,11 @@ class GateOptions(OptionGroup, commands=("check",), settings="tool.analyzer.chec
     baseline: Path | None = option(
         "baseline", PATH, "File, or folder with one a model, of figures that may not rise."
     )
+    fail_on_better: bool = option(
+        "fail-on-better",
+        FLAG,
+        "Fail too where a figure fell below the baseline: a model that shrank by mistake.",
+    )
     # An act, not a question: in a settings file every check would write its own baseline and pass.
     update_baseline: bool = option(
         "update-baseline",
@@ -496,7 +501,7 @@ class GateOptions(OptionGroup, commands=("check",), settings="tool.analyzer.chec
         settings="",
     )
     tolerance: float = option(
-        "tolerance", SHARE, "Share by which a figure may rise above the baseline, like 2%.", default=0.0
+        "tolerance", SHARE, "Share by which a figure may differ from the baseline's, like 2%.", default=0.0
     )
 
 

@@ -10,6 +10,7 @@ import os
 import re
 import tokenize
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from analyzer.checks.device_answers import (
 )
 from analyzer.checks.placement import copies_inside
 from analyzer.checks.registry import Diagnostic, Subject, require_known, rule
-from analyzer.errors import UsageError
+from analyzer.errors import RecordError, UsageError
 from analyzer.figures import KnownLatency
 from analyzer.process import printed_by
 from analyzer.record.analysis import Analysis, OperatorResult, Where
 from analyzer.record.baseline import Baseline, BaselineModule, baseline_to_json
+from analyzer.record.encoding import load_baseline, load_report
 from analyzer.text import first_few, listed
 from analyzer.units import byte_count, count, flop_count, seconds
 
@@ -234,6 +236,19 @@ def baseline_of(analysis: Analysis, depth: int | None = None) -> Baseline:
     return baseline
 
 
+def read_baseline(path: Path) -> Baseline | None:
+    """Read a baseline, or make it of a report of the model; None where there is no such file.
+
+    Raises:
+        RecordError: The file is neither.
+    """
+    if not path.exists():
+        return None
+    with suppress(RecordError):
+        return baseline_of(load_report(path))
+    return load_baseline(path)
+
+
 def _modules(analysis: Analysis, depth: int) -> Iterator[BaselineModule]:
     plan, forced = target_plan(analysis), {op.index for op in forced_operators(analysis)}
     modules: dict[str, list[OperatorResult]] = {}
@@ -373,6 +388,43 @@ def _risen(baseline: Baseline, analysis: Analysis, key: str) -> list[OperatorRes
     return sorted(
         risen, key=lambda op: (-rises[_module(op, baseline.depth)], op.module, -(figures[key](op) or 0))
     )
+
+
+@rule("A613", "below-baseline", "error")
+def below_baseline(subject: Subject) -> Iterator[Diagnostic]:
+    """A figure fell below the baseline's.
+
+    What:
+        With `fail-on-better = true` or `--fail-on-better`: the latency of the target device's plan, the bytes
+        moved, the FLOPs, or the copies inside the graph fell below the baseline by more than `tolerance`.
+
+    Why:
+        A model that shrank by mistake, by a layer that a change or an export lost, looks like a gain.
+
+    Fix:
+        Look for what is missing. If the gain is meant: `analyze check ... --update-baseline`.
+
+    Example:
+        [tool.analyzer.check]
+        baseline = "baselines/"
+        fail-on-better = true
+    """
+    baseline, settings = subject.baseline, subject.settings
+    if baseline is None or not settings.fail_on_better:
+        return
+    now, least = baseline_of(subject.analysis, -1), 1 - max(settings.tolerance, _ROUNDED)
+    latency = f"{target_plan(subject.analysis)}_latency_s"
+    compared = (latency, "bytes", "flops", "copies", "copied_bytes")
+    falls = [one for one in changes(baseline, now) if one.key in compared and one.after < one.before * least]
+    if falls and baseline.writer == now.writer:
+        yield Diagnostic(
+            message=listed(one.clause for one in falls),
+            fix=f"restore what is missing, or write the baseline anew if it is meant: {subject.renew}",
+            certain=len(falls) > 1
+            or falls[0].key != latency
+            or {baseline.latency.origin, now.latency.origin} == {"predicted"}
+            or now.latency.high_s < baseline.latency.low_s,
+        )
 
 
 @rule("A612", "not-compared", "note")

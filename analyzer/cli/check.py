@@ -7,7 +7,6 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -222,21 +221,14 @@ def set_baselines(tasks: Sequence[Task], *, update: bool, many: bool) -> None:
 def judged(task: Task, *, many: bool) -> tuple[Analysis, CheckedModel]:
     """Analyse a model, or read its record, and judge it."""
     from analyzer.checks import judge
-    from analyzer.checks.baseline import baseline_of, changed_lines, commented_lines
-    from analyzer.record import load_report
-    from analyzer.record.encoding import load_baseline
+    from analyzer.checks.baseline import changed_lines, commented_lines, read_baseline
     from analyzer.report.findings_text import checked
 
     if task.failure is not None:
         hint = task.failure.hint or "see its log, and try again with `analyze fleet --retry-failed`"
         raise RecordError(task.failure.message or task.failure.kind, hint=hint)
     path = task.gate.baseline
-    baseline = None
-    if path is not None and path.exists():
-        # A report of the model serves as one, too.
-        with suppress(RecordError):
-            baseline = baseline_of(load_report(path))
-        baseline = baseline or load_baseline(path)
+    baseline = read_baseline(path) if path is not None else None
     analysis = read_or_analyse(task.params)
     if many and analysis.run_fails and task.params["run"]:
         raise MeasurementError(analysis.run_fails)

@@ -142,6 +142,35 @@ def test_a_rise_within_the_tolerance_is_no_finding() -> None:
     assert len(found("A611", after, before, tolerance=0.29)) == 1
 
 
+def test_a_model_that_shrank_fails_only_where_that_is_requested() -> None:
+    before, after = linear(1000, 1000, gpu_s=2e-3), linear(1000, 400, gpu_s=1e-3)
+    assert found("A613", after, before) == []
+    (finding,) = found("A613", after, before, fail_on_better=True)
+    assert (finding.severity, finding.operator) == ("error", None)
+    assert finding.message == (
+        "the latency of the CUDA session fell from 2.00 ms to 1.00 ms, the bytes moved fell from 2.00 kB to "
+        "1.40 kB and the FLOPs fell from 2.00 kFLOP to 1.40 kFLOP"
+    )
+    assert "--update-baseline" in finding.fix
+    assert found("A613", before, after, fail_on_better=True) == []  # a rise is A611's
+    assert found("A613", before, before, fail_on_better=True) == []
+
+
+def test_a_fall_within_the_tolerance_is_no_finding() -> None:
+    before, after = linear(1000, 1000), linear(1000, 400)  # 30 % fewer FLOPs and bytes
+    assert found("A613", after, before, fail_on_better=True, tolerance=0.3) == []
+    assert len(found("A613", after, before, fail_on_better=True, tolerance=0.29)) == 1
+
+
+def test_a_measured_latency_that_fell_is_certain_only_outside_the_intervals() -> None:
+    before, after = (analysis(operator("Relu", ["x"], ["y"]), gpu_s=time) for time in (2.2e-3, 2e-3))
+    (finding,) = found("A613", after, before, fail_on_better=True)
+    assert (finding.severity, finding.certain) == ("error", True)
+    measured = replace(after, plans=(after.plans[0], plan("gpu", 2e-3, origin="measured"), after.plans[2]))
+    (finding,) = found("A613", measured, before, fail_on_better=True)
+    assert (finding.severity, finding.certain) == ("warning", False)
+
+
 def test_a_rise_is_placed_on_the_line_that_changed() -> None:
     def placed(*hunks: list[int]) -> tuple[Any, Any]:
         changed = tuple(tuple(Where(file="net.py", line=at, code="n = 2") for at in hunk) for hunk in hunks)

@@ -120,6 +120,7 @@ def test_the_gates_own_table_is_read_whole(tmp_path: Path) -> None:
     baseline = "ci/baseline.json"
     tolerance = "2%"
     fail-on-uncertain = true
+    fail-on-better = true
     gpu = "t4"
     """
     written(tmp_path, text)
@@ -129,6 +130,7 @@ def test_the_gates_own_table_is_read_whole(tmp_path: Path) -> None:
         raise_to_error=("A202",),
         raise_to_warning=("A103",),
         fail_on_uncertain=True,
+        fail_on_better=True,
         ignore=(Ignore(code="A301"), Ignore(code="A101", operator="head.*", reason="once a batch")),
         max_cpu_operators=2,
         max_copies=0,
