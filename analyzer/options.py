@@ -511,12 +511,13 @@ class ReportOptions(OptionGroup, question=False, is_keyword=False):
     formats: tuple[str, ...] = option(
         "format F[,F...]",
         NAMES,
-        "html, json, markdown, csv, junit, sarif, github, text; svg, png: a picture of each chart. [html,json]",
+        "html, json, markdown, csv, junit, sarif, github, text, model-card, model-explorer; svg, png: a "
+        "picture of each chart. [html,json]",
         ("run", "check", "render", "generate", "capacity"),
         helps={
             "check": "text, json, sarif, junit, github, markdown, ... [text]",
-            "render": "html, json, markdown, csv, text, junit, sarif, github; svg, png: a picture of each "
-            "chart. [html]",
+            "render": "html, json, markdown, csv, text, junit, sarif, github, model-card, model-explorer; svg, "
+            "png: a picture of each chart. [html]",
         },
         default="html,json",
         defaults={"check": "text", "render": "html"},

@@ -482,18 +482,24 @@ def _check_values(value: onnx.ValueInfoProto, spec: InputSpec) -> None:
 def _bind(value: onnx.ValueInfoProto, spec: InputSpec, bindings: dict[str, int]) -> None:
     dims = value.type.tensor_type.shape.dim
     declared = [dim.dim_param or dim.dim_value or "?" for dim in dims]
+    other = InputError(
+        f"{spec.option}: the model declares {spec.name} as {declared}.", hint="A name stands for any size."
+    )
     if len(dims) != len(spec.shape):
-        raise InputError(f"{spec.option}: the model declares {spec.name} as {declared}.")
+        raise other
     for axis, (dim, size) in enumerate(zip(dims, spec.shape, strict=True)):
         if size is None:
             continue
         if dim.HasField("dim_value") and dim.dim_value > 0:
             if dim.dim_value != size:
-                raise InputError(f"{spec.option}: the model declares {spec.name} as {declared}.")
+                raise other
             continue
         symbol = size_name(value.name, axis, dim)
         if bindings.setdefault(symbol, size) != size:
-            raise InputError(f"{spec.option}: dimension {symbol} is {bindings[symbol]} elsewhere.")
+            raise InputError(
+                f"{spec.option}: dimension {symbol} is {bindings[symbol]} elsewhere.",
+                hint="Give both one size.",
+            )
 
 
 def bound_proto(proto: onnx.ModelProto, sizes: Mapping[str, int]) -> onnx.ModelProto:

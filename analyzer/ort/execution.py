@@ -8,7 +8,7 @@ equals sign asks for the whole word.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -136,20 +136,31 @@ ENTRY = "session.layer_assignment_settings"
 SETTINGS = {ENTRY: f"cpu(={ON_CPU})"}
 
 
-def annotate(proto: onnx.ModelProto, names: Collection[str]) -> int:
+# Before the names of the properties that tell a reader the plan: Netron shows them with the node.
+PLAN_PREFIX = "analyzer.plan."
+
+
+def annotate(
+    proto: onnx.ModelProto,
+    names: Collection[str],
+    shown: Mapping[str, Mapping[str, str]] | None = None,
+) -> int:
     """Mark nodes of a model for the CPU, in place; returns how many it found.
 
-    An annotation that a node has already is replaced: the model may come from an earlier plan.
+    ``shown`` are properties by the node's name, for people. What a node has already is replaced: the model may
+    come from an earlier plan.
     """
     count = 0
     for node in proto.graph.node:
-        others = [entry for entry in node.metadata_props if entry.key != KEY]
-        if len(others) < len(node.metadata_props):
-            del node.metadata_props[:]
-            node.metadata_props.extend(others)
+        entries = [(entry.key, entry.value) for entry in node.metadata_props]
+        kept = {key: value for key, value in entries if key != KEY and not key.startswith(PLAN_PREFIX)}
+        kept |= {f"{PLAN_PREFIX}{key}": value for key, value in (shown or {}).get(node.name, {}).items()}
         if node.name in names:
-            node.metadata_props.add(key=KEY, value=ON_CPU)
+            kept[KEY] = ON_CPU
             count += 1
+        del node.metadata_props[:]
+        for key, value in kept.items():
+            node.metadata_props.add(key=key, value=value)
     return count
 
 

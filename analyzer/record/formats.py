@@ -145,6 +145,18 @@ _ALL = (
         writer="analyzer.report.ci.github:render",
         mark=marked_by(_CHECKED),
     ),
+    Format(
+        name="model-card",
+        extension=".card.md",
+        writer="analyzer.report.model_card:render",
+        mark=marked_by(r"\A---\n# Written by analyze "),
+    ),
+    Format(
+        name="model-explorer",
+        extension=".explorer.json",
+        writer="analyzer.report.model_explorer:render",
+        mark=marked_by(r'\A\{\s*"name": "analyze: '),
+    ),
 )
 FORMATS: Mapping[str, Format] = MappingProxyType({known.name: known for known in _ALL})
 # In the order of the page; the names of ``report/charts``.

@@ -36,7 +36,8 @@ from analyzer.ort.execution import KEY, ON_CPU, annotate
 from analyzer.pipeline.apply import verification
 from analyzer.pipeline.apply.request import OpsetCost, fastest
 from analyzer.pipeline.apply.result import Applied, folder_to_be, summary
-from analyzer.record import to_json
+from analyzer.record import load_report, to_json
+from analyzer.units import seconds
 
 # The network is so small that the CPU takes it whole where nothing holds it.
 SPLIT = ["*=gpu", "sine=cpu"]
@@ -121,6 +122,20 @@ def test_a_pinned_operator_is_annotated_and_copied_to_and_from_the_cpu(split: tu
     assert session["providers"] == ["CUDAExecutionProvider", "CPUExecutionProvider"]
     assert session["session_config"] == {"session.layer_assignment_settings": f"cpu(={ON_CPU})"}
     assert len(session["provider_options"]) == 2
+
+
+def test_each_node_tells_a_viewer_its_device_its_time_and_the_reason(
+    split: tuple[Applied, Path], of_cpu: tuple[Applied, Path]
+) -> None:
+    for done, out in (split, of_cpu):
+        record = load_report(out / "record.json")
+        for node, operator in zip(onnx.load(out / "model.onnx").graph.node, record.operators, strict=True):
+            shown = {entry.key: entry.value for entry in node.metadata_props}
+            device = shown["analyzer.plan.device"]
+            assert device == done.nodes[node.name]
+            timed = operator.gpu if device == "CUDA" else operator.cpu
+            assert shown["analyzer.plan.time"] == f"{seconds(timed.time_s)}, predicted"
+            assert shown["analyzer.plan.reason"] == operator.verdict.explanation
 
 
 def test_numbers_are_compared_though_nothing_is_timed_and_what_is_not_verified_says_why(
@@ -592,6 +607,16 @@ def test_annotations_of_an_earlier_plan_are_replaced() -> None:
     assert annotate(proto, {"cosine"}) == 1
     marked = [node.name for node in proto.graph.node for entry in node.metadata_props if entry.key == KEY]
     assert marked == ["cosine"]
+
+
+def test_what_a_viewer_shows_of_an_earlier_plan_is_replaced_and_what_others_wrote_stays() -> None:
+    proto = network()
+    proto.graph.node[0].metadata_props.add(key="pkg.torch.onnx.name", value="mine")
+    name = proto.graph.node[0].name
+    annotate(proto, (), {name: {"device": "CUDA", "time": "1 ms"}})
+    annotate(proto, {name}, {name: {"device": "CPU"}})
+    entries = {entry.key: entry.value for entry in proto.graph.node[0].metadata_props}
+    assert entries == {"pkg.torch.onnx.name": "mine", "analyzer.plan.device": "CPU", KEY: "to_cpu"}
 
 
 def test_a_folder_that_cannot_be_finished_leaves_no_trace(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ ALIEN = {
     "junit": '<?xml version="1.0"?>\n<testsuites name="pytest"></testsuites>\n',
     "sarif": '{"$schema": "x", "version": "2.1.0", "runs": [{"tool": {"driver": {"name": "CodeQL"}}}]}\n',
     "github": "::error file=a.py::no finding of ours\n",
+    "model-card": "---\ntags:\n- onnx\n---\n\n# A card by another hand\n",
+    "model-explorer": '{"name": "mine", "results": {}}\n',
 }
 
 

@@ -136,7 +136,7 @@ def test_a_rule_of_a_later_version_is_shown_by_its_code() -> None:
     finding = Finding(code="A999", severity="error", operator=None, message="m", fix="f")
     later = factory.analysis(2, findings=(finding,))
     for name in FORMATS:
-        if name != "csv":  # operators alone
+        if name not in ("csv", "model-explorer"):  # operators alone
             assert "A999" in later.render(name), name
     assert "ruleIndex" not in json.loads(sarif.render(later))["runs"][0]["results"][0]
     assert "A999" in findings_text.render_markdown(later)

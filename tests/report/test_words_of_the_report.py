@@ -30,7 +30,9 @@ from analyzer.report.record_document import bar
 
 
 def test_every_format_is_found_by_its_name_and_has_an_extension_of_its_own() -> None:
-    assert set(FORMATS) == {"html", "json", "text", "markdown", "csv", "junit", "sarif", "github"}
+    of_findings = {"junit", "sarif", "github"}
+    of_readers = {"model-card", "model-explorer"}
+    assert set(FORMATS) == {"html", "json", "text", "markdown", "csv"} | of_findings | of_readers
     assert len({item.extension for item in FORMATS.values()}) == len(FORMATS)
     assert find("html").extension == ".html"
 

@@ -46,13 +46,13 @@ NOWHERE: NodeOrigin = ("", "", None, None)
 
 def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> NodeOrigin:
     """Return module, class, source line and phase of a node, as far as its metadata or name has them."""
-    if not entries:
-        return _from_name(name) if name.startswith("/") else NOWHERE
     properties = {}
     for entry in entries:
         key = entry.key
         if key in _READ:  # the stack trace, which is not, is longer than all the rest
             properties[key] = entry.value
+    if not properties:
+        return _from_name(name) if name.startswith("/") else NOWHERE
     if PREFIX + "module" not in properties and PREFIX + "file" not in properties and SCOPES in properties:
         module, kind = _scoped(properties[SCOPES], properties.get(CLASSES, ""))
     else:

@@ -181,17 +181,16 @@ def applied(
             if past in tensors and present in tensors and tensors[past].shape == tensors[present].shape
         }
         annotated = frozenset(question.graph.nodes[index].name for index in session.annotated)
-        if annotated:
-            import onnx
+        import onnx
 
-            proto = onnx.load(str(runnable.model_path), load_external_data=False)
-            # One that is not in the file came out of a function of the model's own.
-            if annotate(proto, annotated) < len(annotated):
-                raise ModelError(
-                    "The model has functions of its own, whose operators carry no annotation.",
-                    hint="Inline them first: onnx.inliner.inline_local_functions(model).",
-                )
-            runnable.model_path.write_bytes(proto.SerializeToString())
+        proto = onnx.load(str(runnable.model_path), load_external_data=False)
+        # One that is not in the file came out of a function of the model's own.
+        if annotate(proto, annotated, dict(_shown(analysis, session))) < len(annotated):
+            raise ModelError(
+                "The model has functions of its own, whose operators carry no annotation.",
+                hint="Inline them first: onnx.inliner.inline_local_functions(model).",
+            )
+        runnable.model_path.write_bytes(proto.SerializeToString())
         side = SessionSide(
             model=runnable.model_path,
             provider="cuda" if session.uses_gpu else "cpu",
@@ -230,6 +229,25 @@ def applied(
             fixed.release()
         _write(aside, result, side, analysis, threads=threads)
     return result
+
+
+def _shown(analysis: Analysis, session: ToldSession) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield what a viewer shows with each node: the device of the plan, the time there, and the reason."""
+    places = session.placement.nodes or (None,) * len(analysis.operators)
+    for operator, place in zip(analysis.operators, places, strict=True):
+        provider = "cpu" if place is None else place.provider
+        timed = operator.gpu if provider == "cuda" and operator.gpu is not None else operator.cpu
+        time = "not known" if timed.time_s is None else f"{seconds(timed.time_s)}, {timed.origin}"
+        # Without a kernel for CUDA that is the reason, else which device is faster.
+        reason = place.detail if place is not None and not place.supported else ""
+        yield (
+            operator.name,
+            {
+                "device": _NAMES[provider],
+                "time": time,
+                "reason": reason or operator.verdict.explanation,
+            },
+        )
 
 
 def _foresee(loaded: Loaded, graph: Graph) -> None:
