@@ -70,11 +70,11 @@ def of_measured_run(resource: Resource, times: Iterable[Figure], run: Figure) ->
     if not part.value or not run.value:
         return (component(resource, (part,)),)
     rest_s = max(0.0, run.value - part.value)
-    low, high = (end / (end + rest_s) * (part.value + rest_s) - part.value for end in (part.low, part.high))
     whole = replace(run.scaled(part.value / run.value), origin=part.origin)
     shared = ErrorComponent(resource=resource, source=resource, time=whole)
     if not rest_s:
         return (shared,)
+    low, high = (end / (end + rest_s) * (part.value + rest_s) - part.value for end in (part.low, part.high))
     # No time of its own: by how much the part's may be off.
     doubt = Figure(value=0.0, low=low, high=high, origin=part.origin)
     return (shared, ErrorComponent(resource=resource, source=f"share of the {resource}", time=doubt))

@@ -353,6 +353,14 @@ def test_how_a_measured_run_divides_is_in_doubt_as_far_as_another_part_could_hav
     assert (found.low, found.value, found.high) == pytest.approx((2e-3 / 3, 1e-3, 4e-3 / 3))
 
 
+def test_a_measured_run_of_one_operator_is_as_certain_as_the_run_though_the_operator_may_take_no_time() -> None:
+    # Nothing else could have taken the rest, and of no rest there are no shares.
+    whole = Estimate(value=2e-3, low=1e-3, high=3e-3, origin="measured")
+    part = Estimate(value=2e-3, low=0.0, high=4e-3, origin="measured")
+    found = summed(of_measured_run("cpu", [part], whole))
+    assert (found.low, found.value, found.high) == pytest.approx((1e-3, 2e-3, 3e-3))
+
+
 @pytest.mark.parametrize(("fails", "best"), [("", "gpu"), ("its file does not load", "cpu")])
 def test_an_operator_without_a_kernel_for_the_cpu_is_held_on_the_gpu_where_a_session_runs(
     build: Callable[..., DecisionInput], op: Callable[..., Any], fails: str, best: str
