@@ -9,7 +9,7 @@ import sys
 def main() -> None:
     """Run the command line and exits with its status."""
     # As ``process.SELDOM``, whose module is slow to import: what is imported and predicted lives on.
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(500_000, 50, 100)
     from analyzer.cli import clean_up_on_sigterm, run_command_line
 
     clean_up_on_sigterm()

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO, Literal, cast
 
 import msgspec
 
-SELDOM = (100_000, 50, 100)
+SELDOM = (500_000, 50, 100)
 """When to look for garbage (Python 3.11's own are 700, 10, 10): a graph is many things that all live on."""
 
 # Before each message: a start-up file of the user's may print before the channel is ours.

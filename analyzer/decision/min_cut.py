@@ -164,11 +164,22 @@ def _least_cost(costs: PlacementCosts) -> Cut:
     uniform = [(cost_of(costs, on_gpu), on_gpu) for on_gpu in map(_uniform, (costs,) * 2, (False, True))]
     cost, on_gpu = min(uniform, key=lambda pair: pair[0])
     # A tie goes to the uniform placement: it needs one session, and rounding made the cut no better.
-    if cost > 0 and None in costs.bound:
+    if cost > 0 and None in costs.bound and not _surely_least(costs, on_gpu):
         cut = _minimum_cut(costs, _RANGE / cost)
         if (cut_cost := cost_of(costs, cut)) < cost:
             cost, on_gpu = cut_cost, cut
     return Cut(on_gpu=on_gpu, cost=cost, least=cost)
+
+
+def _surely_least(costs: PlacementCosts, on_gpu: Sequence[bool]) -> bool:
+    """Return whether every free unit costs at least as much more elsewhere as all copies that it takes part in.
+
+    Units that move together then save no more in copies than they cost, whichever they are: no cut is needed.
+    """
+    side, free = np.array(on_gpu, dtype=np.bool_), np.array([bound is None for bound in costs.bound])
+    to_gpu, to_cpu = costs.problem.edge_arrays.crossed(side)
+    copies = costs.problem.edge_arrays.by_unit(costs.to_gpu * to_gpu + costs.to_cpu * to_cpu, len(side))
+    return bool((np.where(side, costs.cpu - costs.gpu, costs.gpu - costs.cpu) >= copies)[free].all())
 
 
 def _minimum_cut(costs: PlacementCosts, scale: float) -> tuple[bool, ...]:

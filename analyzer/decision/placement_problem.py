@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzer.arrays import Bools, Ints
+from analyzer.arrays import Bools, Floats, Ints
 from analyzer.decision.decision_input import DecisionInput, Side
 from analyzer.graph import Graph
 from analyzer.ort.execution import Placement
@@ -80,6 +80,13 @@ class EdgeArrays:
         read_on_gpu = self._with_reader(reader_on_gpu)
         read_on_cpu = self._with_reader(~reader_on_gpu) | self._host
         return ~written_on_gpu & read_on_gpu, written_on_gpu & read_on_cpu
+
+    def by_unit(self, costs: Floats, units: int) -> Floats:
+        """Return for each of so many units the sum of the costs of the edges that it writes or reads."""
+        unit = np.concatenate((self._producer, self._reader))
+        of_edge = np.concatenate((costs, costs[self._edge_of_reader]))
+        known = unit != HOST
+        return np.bincount(unit[known], of_edge[known], minlength=units).astype(np.float64)
 
     def _with_reader(self, which: Bools) -> Bools:
         """Return edges that have one of these readers."""

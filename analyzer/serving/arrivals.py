@@ -137,27 +137,28 @@ def streams(
     sizes = np.arange(1, queue.max_batch + 1)
     is_fluid = bool((sizes / queue.times[1:]).max() <= _EFFICIENT * queue.max_batch / queue.times[-1])
     weighted = is_fluid and lanes >= _LEAST_LANES and rate >= _LEAST_LOAD * queue.capacity
+    drawn = [_draws(seed, lane, math.ceil(math.log2(number))) for lane in range(lanes)]
+    later = np.stack([one.arrivals[:number] for one in drawn]) / rate
+    backlogs = [one.work(rate / queue.capacity) if is_fluid else 0.0 for one in drawn]
+    fluid_waits: Sequence[Floats | None] = [None] * lanes
+    if weighted:
+        # What the fluid server has before it when a request comes: Lindley's recursion in one sweep.
+        between = 1 / queue.capacity
+        served = np.arange(number) * between
+        ahead = np.maximum.accumulate(later - served, axis=1)
+        ahead = np.maximum(ahead, np.array(backlogs)[:, None] * between)
+        fluid_waits = list((ahead + served - later)[:, left_out:counted_to])
     result = []
-    for lane in range(lanes):
-        drawn = _draws(seed, lane, math.ceil(math.log2(number)))
-        later = drawn.arrivals[:number] / rate
-        backlog = drawn.work(rate / queue.capacity) if is_fluid else 0.0
+    for one, arrivals, backlog, fluid_wait in zip(drawn, later, backlogs, fluid_waits, strict=True):
         # Servers take turns: `since` of a turn has gone by. Those who came meanwhile, but for the first, wait.
-        busy = turns < share_busy * queue.servers - drawn.idle
-        waiting = int(backlog + (drawn.since * (batch - 1) if busy.all() else 0.0))
-        fluid_wait: Floats | None = None
-        if weighted:
-            # What the fluid server has before it when a request comes: Lindley's recursion in one sweep.
-            between = 1 / queue.capacity
-            served = np.arange(number) * between
-            ahead = np.maximum(np.maximum.accumulate(later - served), backlog * between)
-            fluid_wait = (ahead + served - later)[left_out:counted_to]
+        busy = turns < share_busy * queue.servers - one.idle
+        waiting = int(backlog + (one.since * (batch - 1) if busy.all() else 0.0))
         result.append(
             Stream(
-                arrivals=np.concatenate((np.zeros(waiting), later)),
+                arrivals=np.concatenate((np.zeros(waiting), arrivals)) if waiting else arrivals,
                 counted_from=waiting + left_out,
                 counted_to=waiting + counted_to,
-                free=np.where(busy, (turns + 1 - drawn.since) / queue.servers * service, 0.0),
+                free=np.where(busy, (turns + 1 - one.since) / queue.servers * service, 0.0),
                 fluid_wait=fluid_wait,
             )
         )

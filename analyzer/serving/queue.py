@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from analyzer.arrays import Floats, Ints
+from analyzer.arrays import Floats
 from analyzer.errors import UsageError
 from analyzer.figures import LimitPoint, QueueLoad
 
@@ -256,7 +258,7 @@ class SingleRequests:
         mean = self.rate_per_s * (services * self.service_s - wait)
         arrivals = np.arange(services * self.servers)
         left = np.minimum(services * self.servers - 1 - arrivals, len(self.at_most) - 1)
-        return float(_poisson(arrivals, mean) @ self.at_most[left])
+        return float(_poisson(len(arrivals), mean) @ self.at_most[left])
 
     def percentile_s(self, percentile: float) -> float:
         """Return the latency within which this share of requests is answered, in percent."""
@@ -297,7 +299,7 @@ def single_requests(rate_per_s: float, service_s: float, servers: int = 1) -> Si
     # max(j - c, 0) stay, and as many come as Poisson has it.
     decay = -math.log(_TAIL) / (2 * (1 - load) / load)  # of the queue: heavy traffic's, which is the longest
     states = servers + math.ceil(decay + 6 * math.sqrt(rate_per_s * service_s) + 20)
-    came = _poisson(np.arange(states), rate_per_s * service_s)
+    came = _poisson(states, rate_per_s * service_s)
     stays = np.maximum(np.arange(states) - servers, 0)
     to, of = np.indices((states, states))
     more = to - stays[of]
@@ -317,8 +319,13 @@ def single_requests(rate_per_s: float, service_s: float, servers: int = 1) -> Si
     )
 
 
-def _poisson(numbers: Ints, mean: float) -> Floats:
-    """Return the probability of each number of arrivals; ``scipy.stats`` takes most of a second to import."""
-    from scipy.special import gammaln, xlogy
+def _poisson(count: int, mean: float) -> Floats:
+    """Return the probability of 0, 1, ... arrivals, so many numbers; ``scipy.special`` takes long to import."""
+    # Where a mean is rounded to 0 nobody comes.
+    logs = np.arange(count) * math.log(max(mean, sys.float_info.min)) - _log_factorials(count) - mean
+    return np.asarray(np.exp(logs), dtype=np.float64)
 
-    return np.asarray(np.exp(xlogy(numbers, mean) - gammaln(numbers + 1) - mean), dtype=np.float64)
+
+@lru_cache(maxsize=64)
+def _log_factorials(count: int) -> Floats:
+    return np.cumsum(np.log(np.maximum(np.arange(count), 1)))

@@ -85,7 +85,9 @@ def form_batches(lanes: Lanes) -> FormedBatches:
         lane, at, free = lane[left > 0], at[left > 0], free[left > 0]
     lane, sizes, starts, ends = (np.concatenate(column) for column in zip(*formed, strict=True))
     # Stable: a lane's batches stay in their order. What a lane that was done did is left out.
-    order = np.argsort(np.where(sizes > 0, lane, np.iinfo(np.int64).max), kind="stable")
+    # Of 16 bits NumPy sorts by radix, which takes a tenth of the time.
+    lane = lane.astype(np.min_scalar_type(len(ends_at)))
+    order = np.argsort(np.where(sizes > 0, lane, len(ends_at)), kind="stable")
     order = order[: int(np.count_nonzero(sizes))]
     return FormedBatches(sizes=sizes[order], starts=starts[order], ends=ends[order])
 
@@ -110,7 +112,7 @@ def _singly(lanes: Lanes) -> FormedBatches:
 
 # Requests that come while a batch is served and waited for, of which hardly one meets another.
 _ALONE = 1e-3
-_MOST_LANES, _REQUESTS_AT_ONCE = 128, 400_000
+_MOST_LANES, _REQUESTS_AT_ONCE = 128, 800_000
 # Requests that count for each that a lane spends on warming up.
 _COUNTED_PER_WARM_UP = 4
 # Share of time below which rounding may be all that is idle.
@@ -176,6 +178,11 @@ class Scenario:
     requests: int
     left_out: int
     arrivals: Arrivals = POISSON
+
+    def usual_batches(self) -> float:
+        """Return about the number of batches of a lane."""
+        rate = self.rate_per_s * self.queue.unit_s
+        return (self.left_out + self.requests) / usual_batch(self.queue, rate)
 
     def in_units(self) -> tuple[Hashable, Scenario]:
         """Return what tells it from others, and the same with one second for a full batch."""
@@ -247,7 +254,9 @@ def simulated(scenarios: Sequence[Scenario], *, seed: int = 0) -> list[Served]:
     distinct = dict(zip(forms, in_units, strict=True))
     served: dict[Hashable, Served] = {}
     for singly in (True, False):
-        alike = {form: one for form, one in distinct.items() if (one.queue.max_batch == 1) is singly}
+        several = ((form, one) for form, one in distinct.items() if (one.queue.max_batch == 1) is singly)
+        # Lanes that form about as many batches are done at the same time.
+        alike = dict(sorted(several, key=lambda item: item[1].usual_batches()))
         result = (served for some in _portions([*alike.values()]) for served in _simulated(some, seed))
         served |= zip(alike, result, strict=True)
     return [served[form].of(one) for form, one in zip(forms, scenarios, strict=True)]
