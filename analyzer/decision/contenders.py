@@ -254,7 +254,8 @@ def _figures(way: RankedWay, question: DecisionInput, plan: Plan, rows: tuple[Co
         memory_bytes=plan.memory_bytes,
         energy_j=joules.value if joules is not None else None,
     )
-    return timed.priced_as(cheapest(rows))
+    price = cheapest(rows)
+    return timed if price is None else replace(timed.priced_as(price), instance_latency_s=price.latency_s)
 
 
 def _why_not(question: DecisionInput, plan: Plan, choice: Choice) -> tuple[str, str]:

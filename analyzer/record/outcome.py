@@ -199,6 +199,8 @@ class RankedWay(OnDevice, Way):
         runs: Whether it can run at all.
         meets: None where no limit was given, or no time is known.
         energy_j: For one inference; power is modelled.
+        instance_latency_s: Of a run on ``instance``, whose processor may be another than the one asked for:
+            what its dollars follow from. None where no price is known, of a request and of a service.
         latency_s, low_s, high_s, origin: Of a run; of a model that generates the whole request, of a service
             the percentile that its limit is about.
         throughput_per_s, usd_per_million: Of inferences; of a model that generates, of output tokens.
@@ -219,6 +221,7 @@ class RankedWay(OnDevice, Way):
     runs: bool = True
     meets: bool | None = None
     energy_j: Amount | None = None
+    instance_latency_s: Amount | None = None
     ttft_s: Amount | None = None
     tpot_s: Amount | None = None
     usd_per_month: Amount | None = None

@@ -280,7 +280,7 @@ def _given(plan: CapacityResult, option: CapacityOption) -> str:
 
 
 def _room(plan: CapacityResult, option: CapacityOption) -> str:
-    down = {0: "No instance may fail", 1: "One may fail"}.get(plan.spare, f"{count(plan.spare)} may fail")
+    down = {0: "No instance is a spare", 1: "One may fail"}.get(plan.spare, f"{count(plan.spare)} may fail")
     if option.room is None:
         return f"{down}."
     rise = f"room for another {share(option.room)} of traffic"
@@ -337,7 +337,7 @@ def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
         of("$/month", "Dollars a month", dollars(option.usd_per_month), a_million, months),
         _first(plan, option),
         *_tokens_figures(plan, option),
-        of("highest rate", "Highest rate of one", requests(option.highest_rate_per_s), within, rates),
+        of("highest rate", "Highest rate of an instance", requests(option.highest_rate_per_s), within, rates),
         of("utilisation", "Utilisation", share(option.utilisation), _formed(plan, option)),
         of("room", "Room for more traffic", share(option.room), above, rooms),
     )

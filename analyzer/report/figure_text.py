@@ -10,7 +10,7 @@ from analyzer.figures import Price
 from analyzer.options import PRICINGS, Pricing
 from analyzer.record.analysis import Analysis, CpuTime, GpuTime
 from analyzer.text import listed, plural
-from analyzer.units import UNKNOWN, digits, rate, with_prefix
+from analyzer.units import UNKNOWN, digits, dollars, rate, seconds, with_prefix
 
 Time = CpuTime | GpuTime
 
@@ -104,7 +104,7 @@ KINDS: dict[Pricing, str] = {
     "reserved-3y": "prices of machines reserved for three years",
     "spot": "prices of spot machines",
 }
-UNDATED = "a day that is not recorded"
+UNDATED = "an unknown date"
 REMARKS: dict[Pricing, str] = {
     "on-demand": "",
     "reserved-1y": " The whole year is paid, used or not.",
@@ -120,9 +120,15 @@ def whole(price: Price, width: int = 1) -> str:
     return f"{number} GPUs, {copies * width} used by {plural(copies, 'copy')}" if number > 1 else ""
 
 
-def rented(price: Price, width: int = 1) -> str:
-    """Return the machine, and how much of its GPUs is used."""
-    return " ".join(filter(None, (price.machine, f"({whole(price, width)})" if whole(price, width) else "")))
+def rented(way: Price, width: int = 1, *, hourly: bool = False) -> str:
+    """Return the machine, how much of its GPUs is used, and the time of a run there where it is another."""
+    there, here = (getattr(way, key, None) for key in ("instance_latency_s", "latency_s"))
+    details = (
+        f"{dollars(way.usd_per_hour)} an hour" if hourly and way.usd_per_hour is not None else "",
+        whole(way, width),
+        f"{seconds(there)} there" if there is not None and seconds(there) != seconds(here) else "",
+    )
+    return f"{way.machine} ({', '.join(filter(None, details))})" if any(details) else way.machine
 
 
 def statement(analysis: Analysis) -> str:

@@ -60,8 +60,9 @@ def build(analysis: Analysis) -> dict[str, Any]:
         "sections": sections,
         "subject": summary.subject(analysis),
         "run": record_document.run_name(analysis),
-        "side": ranking_words.side(analysis),
-        "chip": _chip(analysis),
+        # The run that a service's answer rests on is no second answer.
+        "side": ranking_words.side(analysis) if analysis.capacity is None else "either",
+        "chip": _chip(analysis) if analysis.capacity is None else "",
         "word": _word(analysis),
         "error_count": sum(finding.severity == "error" for finding in analysis.findings),
         "best_by": ranking_table.best_by(analysis),

@@ -66,7 +66,7 @@ def priced_on(analysis: Analysis) -> str:
     by_instance: dict[str, list[str]] = {}
     for plan in analysis.plans:
         if plan.usd_per_million is not None and plan.instance:
-            by_instance.setdefault(_rented(plan), []).append(_title(analysis, plan))
+            by_instance.setdefault(figure_text.rented(plan, hourly=True), []).append(_title(analysis, plan))
     parts = [f"{listed(titles)}: {instance}" for instance, titles in by_instance.items()]
     texts = [f"Dollars are of rented machines at full use: {'; '.join(parts)}."] if parts else []
     cpu = analysis.plan("cpu")
@@ -87,19 +87,6 @@ def _doubtful_hosts(analysis: Analysis) -> Iterator[str]:
     )
     for instance, host in result:
         yield f"The CPU of {instance} is not known: taken as {host}, with wider intervals."
-
-
-def _rented(plan: PlanResult) -> str:
-    """Return the instance whose dollars a plan has: ``c1 ($0.17 an hour, 1.2 ms there)``, another time said."""
-    there = plan.instance_latency_s
-    elsewhere = there is not None and seconds(there) != seconds(plan.latency_s)
-    parts = (
-        f"{dollars(plan.usd_per_hour)} an hour" if plan.usd_per_hour is not None else "",
-        figure_text.whole(plan),
-        f"{seconds(there)} there" if elsewhere else "",
-    )
-    details = ", ".join(filter(None, parts))
-    return f"{plan.instance} ({details})" if plan.instance and details else plan.instance
 
 
 def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
@@ -125,7 +112,7 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         chosen=analysis.verdict.device == plan.name and plan.fits,
         dollars_interval=dollars_range[0],
         dollars_origin=dollars_range[1],
-        rented=_rented(plan),
+        rented=figure_text.rented(plan, hourly=True),
         energy_interval=joules_range[0],
         energy_origin=joules_range[1],
         copies=copies,
@@ -153,9 +140,12 @@ def _why_no_split(analysis: Analysis, plan: PlanResult) -> str:
 
 
 def _title(analysis: Analysis, plan: PlanResult) -> str:
-    # What cannot run is the best of nothing.
+    if plan.name != "hybrid":
+        return PLAN_TITLES[plan.name]
+    # What cannot run is the best of nothing, and what is not recommended is not called the best.
     runs = plan.fits and not _lacks_machine_code(analysis, plan)
-    return PLAN_TITLES[plan.name] if runs or plan.name != "hybrid" else SPLIT
+    rejected = not twin(analysis, plan) and _why_no_split(analysis, plan)
+    return PLAN_TITLES["hybrid"] if runs and not rejected else SPLIT
 
 
 def _lacks_machine_code(analysis: Analysis, plan: PlanResult) -> bool:

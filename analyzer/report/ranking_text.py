@@ -92,10 +92,8 @@ def price(analysis: Analysis) -> str:
     answer = of_run(analysis)
     if answer is None or answer.usd_per_million is None:
         return ""
-    what = "examples" if analysis.model.training else "inferences"
-    return (
-        f"A million {what} cost {dollars(answer.usd_per_million)} on {figure_text.rented(answer, answer.gpus)}."
-    )
+    what, rented = summary.examples(analysis), figure_text.rented(answer, answer.gpus)
+    return f"A million {what} cost {dollars(answer.usd_per_million)} on {rented}."
 
 
 def _line(way: RankedWay) -> str:
@@ -167,9 +165,9 @@ def _led_by(option: str, first: str, every: Iterable[str]) -> str:
 
 
 def about_first(analysis: Analysis) -> str:
-    """Return what a heading says behind it where what follows is about the first GPU alone: ``, NVIDIA L4``."""
+    """Return the end of a heading of what is about the first GPU alone: `` (NVIDIA L4)``."""
     gpu = analysis.devices.gpu
-    return f", {gpu.name}" if leads(analysis) and gpu is not None else ""
+    return f" ({gpu.name})" if leads(analysis) and gpu is not None else ""
 
 
 def cards(analysis: Analysis) -> tuple[PlanCard, ...]:

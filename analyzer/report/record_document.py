@@ -40,7 +40,7 @@ from analyzer.report.document import (
 from analyzer.report.figure_text import joules, marked, per_second
 from analyzer.report.findings_text import CHANGES_SHOWN, shown_findings
 from analyzer.report.generation_text import tables as generation_tables
-from analyzer.text import plural
+from analyzer.text import listed, plural
 from analyzer.units import byte_count, dollars, factor, seconds, span
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
@@ -129,7 +129,7 @@ def _run(analysis: Analysis) -> Iterator[Block]:
     yield Headline(
         name=part_of or analysis.model.name,
         subject=summary.subject(analysis),
-        sentence=analysis.verdict.sentence if part_of else ranking_words.sentence(analysis),
+        sentence=_of_a_part(analysis) if part_of else ranking_words.sentence(analysis),
         level=3 if part_of else 2,
         detail=SCREEN if part_of else ANSWER,
     )
@@ -148,6 +148,24 @@ def _run(analysis: Analysis) -> Iterator[Block]:
         yield from _next(analysis)
     if line := method.apply_command(analysis):
         yield Command(label=method.apply_words(analysis), line=line, detail=first)
+
+
+def _of_a_part(analysis: Analysis) -> str:
+    """Return the times of the run that a service's answer rests on, which recommends nothing of its own."""
+    cards = [card for card in ranking_words.cards(analysis) if card.plan.name != "hybrid"]
+    # The verdict says what runs, fits or fails.
+    if (
+        analysis.capacity is None
+        or analysis.verdict.speedup is None
+        or not all(card.plan.fits for card in cards)
+    ):
+        return analysis.verdict.sentence
+    times = [
+        f"{seconds(plan.latency_s)} ({plan.origin}, {plan.latency.between(seconds)}) on the {card.device}"
+        for card in cards
+        for plan in (card.plan,)
+    ]
+    return f"One run takes {listed(times)}."
 
 
 def _next(analysis: Analysis) -> Iterator[Block]:

@@ -86,8 +86,9 @@ const capacity = (() => {
   function why(row, asked) {
     if (row.why === "price") return `no price (${wayOf(asked)}) is known`;
     if (same(asked) && row.instance.reason) return row.instance.reason;
-    const known = row.instance.limits.filter(([, rate]) => rate > 0);
-    const least = known.length ? `; the least that it is known to keep is ${figure(known[0][0], "seconds")}` : "";
+    const known = row.instance.limits.findIndex(([, rate]) => rate > 0);
+    // Below the first limit that was worked out nothing is known.
+    const least = known < 0 ? "" : `; ${known ? "the least that it keeps" : "the least that was worked out"} is ${figure(row.instance.limits[known][0], "seconds")}`;
     if (row.why === "unknown") return `not known for ${figure(asked.limit, "seconds")}${least}`;
     return `keeps no ${told.limited} of ${figure(asked.limit, "seconds")}${least}`;
   }
@@ -115,7 +116,7 @@ const capacity = (() => {
   }
 
   function difference(month, own) {
-    if (!own.kept) return "As asked, nothing keeps the limit.";
+    if (!own.kept) return "Nothing keeps the limit of the question.";
     const more = month - own.month;
     if (Math.abs(more) < 0.005) return "As many dollars as for what was asked.";
     return `${figure(Math.abs(more), "dollars")} a month ${more > 0 ? "more" : "less"} than what was asked (${own.count} x ${own.instance.instance}).`;
