@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from analyzer.decision.choice import Choice, device_used
@@ -52,7 +53,9 @@ def timed(estimate: Figure) -> str:
 
 
 def interval(middle: float, low: float, high: float) -> str:
-    """``3.4x (2.1x to 5.0x)``; ``3.4x`` where both ends are written alike."""
+    """``3.4x (2.1x to 5.0x)``; ``3.4x`` where both are alike, ``(2.1x or more)`` without an upper end."""
+    if high == math.inf:
+        return f"{factor(middle)} ({factor(low)} or more)"
     exact = factor(low) == factor(middle) == factor(high)
     return factor(middle) if exact else f"{factor(middle)} ({factor(low)} to {factor(high)})"
 

@@ -280,10 +280,14 @@ def _given(plan: CapacityResult, option: CapacityOption) -> str:
 
 
 def _room(plan: CapacityResult, option: CapacityOption) -> str:
-    down = {0: "No instance is a spare", 1: "One may fail"}.get(plan.spare, f"{count(plan.spare)} may fail")
+    left = "nothing serves" if option.count == 1 else f"{count((option.count or 0) - 1)} are left"
+    down = {0: f"None is a spare: when one fails, {left}", 1: "One may fail"}.get(
+        plan.spare, f"{count(plan.spare)} may fail"
+    )
     if option.room is None:
         return f"{down}."
-    rise = f"room for another {share(option.room)} of traffic"
+    rooms = ends(_room_at(plan, option, option.low_rate_per_s), _room_at(plan, option, option.high_rate_per_s))
+    rise = f"room for another {share(option.room)} of traffic{f' ({rooms})' if rooms else ''}"
     return f"{down}: even then there is {rise}." if plan.spare else f"{rise[0].upper()}{rise[1:]}. {down}."
 
 
@@ -308,7 +312,9 @@ def _why_none(plan: CapacityResult) -> tuple[str, ...]:
 def figures(plan: CapacityResult) -> tuple[AnswerFigure, ...]:
     """Return all figures of the answer, the most wanted first; only who comes nearest where there is none."""
     option = plan.best_option
-    return (*(_figures(plan, option) if option else ()), *(_side(plan, kind) for kind in ("gpu", "cpu")))
+    # The cheapest of the answer's own side is the answer.
+    sides = [kind for kind in ("gpu", "cpu") if option is None or option.kind != kind]
+    return (*(_figures(plan, option) if option else ()), *(_side(plan, kind) for kind in sides))
 
 
 def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure, ...]:

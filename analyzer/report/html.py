@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 def build(analysis: Analysis) -> dict[str, Any]:
     """Return the template's values; strings are plain text, to be escaped there."""
+    analysis = ranking_words.as_answered(analysis)
     modules, module_of_operator = tree(analysis)
     charts = _charts(analysis, modules)
     document = record_document.document(analysis)
@@ -119,7 +120,8 @@ def _generation(analysis: Analysis, section: Section | None) -> dict[str, Any] |
 
 def charts_of(analysis: Analysis) -> tuple[Chart, ...]:
     """Return the page's charts, in their order."""
-    return _charts(analysis, tree(analysis)[0])
+    shown = ranking_words.as_answered(analysis)
+    return _charts(shown, tree(shown)[0])
 
 
 def _charts(analysis: Analysis, modules: tuple[Module, ...]) -> tuple[Chart, ...]:

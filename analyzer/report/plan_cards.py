@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from analyzer.record.analysis import Analysis, PlanResult
-from analyzer.record.outcome import WORTHWHILE, better_session, split_gain
 from analyzer.report import figure_text
 from analyzer.report.figure_text import PLAN_TITLES, SPLIT, joules
 from analyzer.text import listed, plural
-from analyzer.units import byte_count, dollars, seconds, share, span
+from analyzer.units import byte_count, dollars, seconds, span
 
 _NO_MACHINE_CODE = "It cannot run: ONNX Runtime's release wheel has no machine code for this GPU."
 
@@ -96,7 +95,6 @@ def plan_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
 
 def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
     transfers, same = plan.transfers, twin(analysis, plan)
-    rejected = "" if same else _why_no_split(analysis, plan)
     dollars_range = _interval(plan.usd_low_per_million, plan.usd_high_per_million, plan.usd_origin, dollars)
     joules_range = _interval(plan.energy_low_j, plan.energy_high_j, plan.energy_origin, joules)
     sides = (("GPU", plan.operators_on_gpu), ("CPU", plan.operators_on_cpu))
@@ -119,33 +117,17 @@ def _card(analysis: Analysis, plan: PlanResult) -> PlanCard:
         operators=", ".join(f"{number} {side}" for side, number in sides if number),
         why=_NO_MACHINE_CODE
         if _lacks_machine_code(analysis, plan)
-        else " ".join(
-            filter(None, (plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""), rejected))
-        ),
+        else plan.why or (f"The same as the {PLAN_TITLES[same]} plan." if same else ""),
         twin=bool(same),
     )
-
-
-def _why_no_split(analysis: Analysis, plan: PlanResult) -> str:
-    """Return why a split that is the quickest plan is not recommended; empty of any other plan."""
-    verdict, session = analysis.verdict, better_session(analysis.plans)
-    if plan.name != "hybrid" or verdict.device == "hybrid" or not plan.fits or session is None:
-        return ""
-    alone = f"the {PLAN_TITLES[session.name]} alone"
-    if verdict.objective not in ("latency", "throughput"):
-        return f"Not recommended: the verdict is decided for {verdict.objective}."
-    if (split_gain(analysis.plans) or 1.0) < WORTHWHILE:
-        return f"Not worth splitting: it gains less than {share(WORTHWHILE - 1)} over {alone}."
-    return f"Not recommended: within the error it may gain nothing over {alone}."
 
 
 def _title(analysis: Analysis, plan: PlanResult) -> str:
     if plan.name != "hybrid":
         return PLAN_TITLES[plan.name]
-    # What cannot run is the best of nothing, and what is not recommended is not called the best.
+    # What cannot run is the best of nothing.
     runs = plan.fits and not _lacks_machine_code(analysis, plan)
-    rejected = not twin(analysis, plan) and _why_no_split(analysis, plan)
-    return PLAN_TITLES["hybrid"] if runs and not rejected else SPLIT
+    return PLAN_TITLES["hybrid"] if runs else SPLIT
 
 
 def _lacks_machine_code(analysis: Analysis, plan: PlanResult) -> bool:

@@ -10,7 +10,7 @@ from analyzer.figures import Figure
 from analyzer.options import Objective
 from analyzer.record.analysis import Analysis
 from analyzer.record.batch_ranges import at_batch, has_batch
-from analyzer.record.outcome import Answer, RankedWay
+from analyzer.record.outcome import Answer, RankedWay, better_session
 from analyzer.report import figure_text, plan_cards, summary
 from analyzer.report.document import SCREEN, WHOLE, AnswerFigure, Column, Table, table
 from analyzer.report.figure_text import PLAN_TITLES, VERDICT_WORDS, joules, marked, per_second
@@ -73,7 +73,8 @@ def alternatives(analysis: Analysis) -> Iterator[tuple[str, str]]:
         others = [one.usd_per_million for one in as_good if one.usd_per_million is not None]
         least_usd = others and answer.usd_per_million is not None and answer.usd_per_million <= min(others)
         why = ", none for fewer dollars" if least_usd else ""
-        yield "As good within the error", f"{first_few(dict.fromkeys(map(name, as_good)))}{why}."
+        cheapest = sorted(as_good, key=lambda one: (one.usd_per_million is None, one.usd_per_million))
+        yield "As good within the error", f"{first_few(dict.fromkeys(map(name, cheapest)))}{why}."
     first = min(at_its_batch, key=lambda one: one.latency_s or 0.0, default=None)
     if first is not None and (first.latency_s or 0.0) >= (answer.latency_s or 0.0):
         first = None
@@ -182,6 +183,27 @@ def cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     )
 
 
+def as_answered(analysis: Analysis) -> Analysis:
+    """Return the analysis with the answer's plan in place of a split that is not recommended.
+
+    Tables and charts are of the best plan, and a reader has one answer: the record keeps the split.
+    """
+    split, answer, device = analysis.plan("hybrid"), of_run(analysis), analysis.verdict.device
+    name = device if answer is None or is_elsewhere(analysis) else answer.plan
+    alone = analysis.plan(name) if name in ("cpu", "gpu") else better_session(analysis.plans)
+    if split is None or alone is None or name == "hybrid" or device is None:
+        return analysis
+    if not split.fits or not alone.fits or plan_cards.twin(analysis, split):
+        return analysis
+    on_gpu = alone.name == "gpu"
+    operators = (
+        replace(one, placement="gpu" if on_gpu and one.gpu and one.gpu.placed_on == "cuda" else "cpu")
+        for one in analysis.operators
+    )
+    plans = (replace(alone, name="hybrid") if plan is split else plan for plan in analysis.plans)
+    return replace(analysis, operators=tuple(operators), plans=tuple(plans))
+
+
 def table_cards(analysis: Analysis) -> tuple[PlanCard, ...]:
     """Return same for a table: where several devices were asked about, the name of a plan has its device."""
     if not leads(analysis):
@@ -210,7 +232,7 @@ def _joined(card: PlanCard, best: PlanCard) -> PlanCard:
     text = ""
     if best.title != figure_text.SPLIT:
         # The page has one answer: what is not recommended is not called the best.
-        text = "No split of the operators gains anything over it."
+        text = "No split of the operators is worth it."
         text = f"This is the best plan: {text[0].lower()}{text[1:]}" if chosen else text
     return replace(card, chosen=chosen, why=" ".join(filter(None, (card.why, text))))
 
@@ -306,6 +328,8 @@ def _lead(ranking: Sequence[RankedWay]) -> str:
     parts += ["the CPU"] + ([plural(rented, "CPU instance")] if rented else [])
     at = f" at {batches} batches" if batches > 1 else ""
     text = f"{listed(parts)}{at}, each with its best plan and the instance that runs it for the least."
+    if gpus > 1:
+        text += " Of those as good within the error, the answer is the one for the fewest dollars."
     if rented and batches > 1:
         text += " Of a CPU instance one batch is shown, its best."
     if len(requested) < len(ranking):

@@ -40,7 +40,7 @@ from analyzer.report.document import (
 from analyzer.report.figure_text import joules, marked, per_second
 from analyzer.report.findings_text import CHANGES_SHOWN, shown_findings
 from analyzer.report.generation_text import tables as generation_tables
-from analyzer.text import listed, plural
+from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, dollars, factor, seconds, span
 
 # Cells of a share's bar. Eight eighths each (U+2588 to U+258F) make 48 steps, so that 2 % is still a stroke.
@@ -50,6 +50,7 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 def document(analysis: Analysis) -> Document:
     """Return the document of a record."""
+    analysis = ranking_words.as_answered(analysis)
     return Document.of(
         analysis.model.name,
         Section(name="capacity", blocks=tuple(_capacity(analysis))),
@@ -88,6 +89,9 @@ def _capacity(analysis: Analysis) -> Iterator[Block]:
     )
     yield from texts(*capacity_words.details(capacity), detail=ANSWER)
     yield Figures(figures=tuple(capacity_words.figures(capacity)), detail=ANSWER)
+    as_good = (one for one in analysis.ranking if one.why_not is not None and one.why_not.reason == "as_good")
+    names = [f"{one.machine or one.device_name} ({dollars(one.usd_per_month)} a month)" for one in as_good]
+    yield from items("As good within the error", (f"{first_few(names)}.",) if names else (), detail=ANSWER)
     yield from _next(analysis)
     if capacity.options:
         yield instances(analysis)
@@ -213,7 +217,8 @@ def _ranking(analysis: Analysis) -> Iterator[Block]:
             rows=tuple(
                 (
                     one.device.name,
-                    figure_text.VERDICT_WORDS[one.verdict.device],
+                    figure_text.VERDICT_WORDS[one.verdict.device]
+                    + ("" if one.device.runs_release_wheel else " (no machine code)"),
                     factor(one.verdict.speedup),
                     f"{factor(one.verdict.low)} to {factor(one.verdict.high)}",
                     summary.crossover_batch(one.verdict),

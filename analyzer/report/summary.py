@@ -26,7 +26,7 @@ from analyzer.report.figure_text import per_second
 from analyzer.report.module_tree import time_in_plan
 from analyzer.report.plan_cards import best_plan
 from analyzer.text import first_few, plural
-from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count
+from analyzer.units import UNKNOWN, byte_count, count, digits, factor, flop_count, seconds
 
 
 def in_precision(analysis: Analysis) -> str:
@@ -387,7 +387,8 @@ def crossover(analysis: Analysis) -> str:
     if verdict.device is None or analysis.devices.gpu is None or _nothing_on_gpu(analysis):
         return ""
     if len(analysis.sweep) > 1 and verdict.ranges:
-        return _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
+        wins = _hedged(who_wins(verdict.ranges, verdict.crossover_batch), analysis)
+        return " ".join(filter(None, (wins, _largest_within(analysis))))
     if not has_batch(analysis):
         names = sizes_that_grow(analysis)
         grows = f" What there is to compute grows with the size of {names} (--input)." if names else ""
@@ -403,6 +404,21 @@ def crossover(analysis: Analysis) -> str:
     if not any(plan.fits for plan in on_gpu):
         return f"At no batch up to {largest} does the model fit into the GPU's memory."
     return f"The GPU wins at no batch up to {largest}."
+
+
+def _largest_within(analysis: Analysis) -> str:
+    """Return the largest batch that keeps the limit; empty without one, or where none or every batch does."""
+    verdict = analysis.verdict
+    plans = [
+        (row.batch, plan)
+        for row in analysis.sweep
+        for name, plan in row.plans.items()
+        if name == verdict.device
+    ]
+    within = [batch for batch, plan in plans if plan.fits and plan.latency.keeps(verdict.slo_s)]
+    if not within or max(within) == max(batch for batch, _ in plans):
+        return ""
+    return f"Batch {max(within)} is the largest of those predicted that keeps {seconds(verdict.slo_s)}."
 
 
 def _to_analyse_several(analysis: Analysis) -> str:

@@ -23,7 +23,9 @@ def tables(analysis: Analysis) -> tuple[Table, ...]:
     results = analysis.precisions
     if not results:
         return ()
-    decided = (at for at, one in enumerate(results) if one.decided)
+    # Either device is decided in one precision: the mark is at the answer's.
+    side = "cpu" if analysis.verdict.device == "cpu" else "gpu"
+    decided = sorted((one.device != side, at) for at, one in enumerate(results) if one.decided)
     return (
         Table(
             name="precisions",
@@ -33,7 +35,7 @@ def tables(analysis: Analysis) -> tuple[Table, ...]:
             rows=tuple(map(_row, results)),
             figures=(1, 2, 3, 4, 5),
             drop=(0, 0, 1, 0, 2, 3, 4),
-            chosen=next(decided, None),
+            chosen=decided[0][1] if decided else None,
             mark="decided",
             # Why it does not run, or gains nothing.
             below=tuple(

@@ -118,8 +118,8 @@ const capacity = (() => {
   function difference(month, own) {
     if (!own.kept) return "Nothing keeps the limit of the question.";
     const more = month - own.month;
-    if (Math.abs(more) < 0.005) return "As many dollars as for what was asked.";
-    return `${figure(Math.abs(more), "dollars")} a month ${more > 0 ? "more" : "less"} than what was asked (${own.count} x ${own.instance.instance}).`;
+    if (Math.abs(more) < 0.005) return "The same dollars as for the question.";
+    return `${figure(Math.abs(more), "dollars")} a month ${more > 0 ? "more" : "less"} than for the question (${own.count} x ${own.instance.instance}).`;
   }
 
   function say(text, detail, kind) {

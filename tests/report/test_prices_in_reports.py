@@ -34,7 +34,7 @@ def test_dates_go_from_the_oldest_to_the_newest_and_tell_of_those_without() -> N
     first, second = rows[0], rows[1]
     assert figure_text.dates([first]) == "2026-08-03"
     assert figure_text.dates([first, replace(second, price_date="2023-11")]) == "2023-11 to 2026-08-03"
-    undated = "2026-08-03 and a day that is not recorded"
+    undated = "2026-08-03 and an unknown date"
     assert figure_text.dates([first, replace(second, price_date="")]) == undated
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import rendering
 import report_factory as factory
 from ranking_records import NO_ROOM, SENTENCE, alone, analysis, candidate, instance, ways
@@ -22,7 +23,7 @@ def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row()
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
     cards = ranking_text.distinct_cards(same)
     assert [card.plan.name for card in cards] == ["cpu", "gpu"]
-    assert cards[1].why == "This is the best plan: no split of the operators gains anything over it."
+    assert cards[1].why == "This is the best plan: no split of the operators is worth it."
     assert html.render(same).count('<article class="plan') == 2
     assert [card.plan.name for card in ranking_text.table_cards(same)] == ["cpu", "gpu", "hybrid"]
     assert "Best plan" in rendering.text(same)
@@ -30,29 +31,33 @@ def test_a_best_plan_that_is_the_gpus_has_no_card_of_its_own_and_keeps_its_row()
     assert [card.plan.name for card in ranking_text.distinct_cards(base)] == ["cpu", "gpu", "hybrid"]
 
 
-def test_a_split_that_is_not_the_verdict_says_why_on_its_card() -> None:
+@pytest.mark.parametrize(("device", "shown"), [("gpu", "gpu"), ("either", "gpu"), ("cpu", "cpu")])
+def test_a_split_that_is_not_recommended_is_shown_as_the_plan_that_is(device: Any, shown: str) -> None:
     """The page has one answer: the GPU's session takes 1 s, a split that is not recommended a little less."""
     base = factory.analysis()
-    cpu, gpu = factory.plan("cpu", 4.0), factory.plan("gpu", 1.0, operators_on_gpu=24)
-
-    def why(split_s: float, **verdict: Any) -> str:
-        plans = (cpu, gpu, factory.plan("hybrid", split_s, operators_on_gpu=20))
-        told = replace(base, plans=plans, verdict=replace(base.verdict, **verdict))
-        return ranking_text.distinct_cards(told)[-1].why
-
-    assert why(0.97, device="gpu") == "Not worth splitting: it gains less than 5 % over the GPU alone."
-    assert why(0.8, device="either") == (
-        "Not recommended: within the error it may gain nothing over the GPU alone."
+    plans = (
+        factory.plan("cpu", 4.0),
+        factory.plan("gpu", 1.0, operators_on_gpu=24),
+        factory.plan("hybrid", 0.9, operators_on_gpu=20),
     )
-    assert why(0.8, device="cpu", objective="cost") == "Not recommended: the verdict is decided for cost."
-    assert why(0.8, device="hybrid") == ""
+    given = replace(base, plans=plans, verdict=replace(base.verdict, device=device))
+    answered = ranking_text.as_answered(given)
+    assert answered.plans[2] == replace(given.plans[0 if shown == "cpu" else 1], name="hybrid")
+    # The session's devices: operators without a CUDA kernel stay on the CPU.
+    sides = [
+        "gpu" if shown == "gpu" and one.gpu and one.gpu.placed_on == "cuda" else "cpu" for one in base.operators
+    ]
+    assert [one.placement for one in answered.operators] == sides
+    assert html.render(given).count('<article class="plan') == 2
+    split = replace(given, verdict=replace(base.verdict, device="hybrid"))
+    assert ranking_text.as_answered(split) is split
 
 
 def test_a_session_that_is_not_the_verdict_is_not_called_the_best() -> None:
     base = factory.analysis()
     same = replace(base, plans=(*base.plans[:2], replace(base.plans[1], name="hybrid")))
     tied = replace(same, verdict=replace(same.verdict, device="either"))
-    assert ranking_text.distinct_cards(tied)[1].why == "No split of the operators gains anything over it."
+    assert ranking_text.distinct_cards(tied)[1].why == "No split of the operators is worth it."
 
 
 def test_joules_of_a_measured_time_are_mixed_since_power_is_modelled() -> None:

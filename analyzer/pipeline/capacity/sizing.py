@@ -86,7 +86,9 @@ def _why_not(option: CapacityOption, best: CapacityOption | None) -> WhyNot:
     more = None if ours is None or theirs is None else ratio((theirs,), (ours,))
     if more is None:
         return WhyNot(reason="unknown", sentence="no price is known")
-    return by_ratio(more, "the dollars", "expensive", named=True)
+    # Where at the slow end of its times no number keeps the limit, nothing bounds the dollars.
+    high = math.inf if option.high_count is None else more[2]
+    return by_ratio((more[0], more[1], high), "the dollars", "expensive", named=True)
 
 
 def _dollars(option: CapacityOption) -> ErrorComponent | None:

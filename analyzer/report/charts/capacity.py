@@ -209,7 +209,7 @@ def traffic(result: CapacityResult) -> Chart | None:
         ),
         alternative=(
             f"{plural(first[1], 'instance')} ({dollars(first[2])} a month) from {words.requests(first[0])} on, "
-            f"{count(last[1])} ({dollars(last[2])}) from {words.requests(last[0])} on. "
+            f"up to {count(last[1])} ({dollars(last[2])}) from {words.requests(last[0])} on. "
             f"{words.requested(planned)} requests/s need {count(option.count)}, "
             f"{dollars(option.usd_per_month)} a month."
         ),
