@@ -39,6 +39,7 @@ lint: install
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python .ci/size.py
+	$(BIN)/hadolint docs/how-to/container/Dockerfile
 	$(CHECK_SCHEMA).github-workflows .github/workflows/*.yml
 	$(CHECK_SCHEMA).github-actions .github/actions/*/action.yml
 	$(CHECK_SCHEMA).github-issue-config .github/ISSUE_TEMPLATE/config.yml

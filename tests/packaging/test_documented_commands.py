@@ -43,6 +43,7 @@ NOT_RUN: Mapping[str, int] = {
     "docs/how-to/apply.md": 2,  # a GPU; models of half a gigabyte
     "docs/how-to/calibrate.md": 1,  # a minute of measurement
     "docs/how-to/cluster.md": 2,  # a cluster
+    "docs/how-to/container.md": 1,  # docker
     "docs/how-to/gpu-job.md": 5,  # a GPU
     "docs/how-to/strangers-files.md": 1,  # docker
     "docs/maintaining.md": 1,  # a download
