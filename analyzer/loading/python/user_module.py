@@ -316,10 +316,10 @@ def executions_cached() -> Iterator[None]:
 
 def forget_user_modules() -> None:
     """Take the modules that were executed for an analysis out of ``sys.modules``."""
-    # A tuple: a module's __getattr__ may import others while we look at it.
     for name, module in tuple(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if getattr(module, LOADED_MARK, False) and isinstance(file, str):
+        # As it stands: a module's __getattr__ may import others, PyTorch's one that warns.
+        values = getattr(module, "__dict__", {})
+        if values.get(LOADED_MARK, False) and isinstance(values.get("__file__"), str):
             del sys.modules[name]
 
 
