@@ -200,7 +200,7 @@ def scripting_disabled() -> Iterator[None]:
     except ImportError:
         yield
         return
-    with _replaced(state, "enabled", False):
+    with replaced(state, "enabled", False):
         yield
 
 
@@ -208,14 +208,14 @@ def gradients_by(refuse: Callable[..., object]) -> AbstractContextManager[None]:
     """Inside the block ``refuse`` is called in place of autograd's engine (torch/autograd/__init__.py)."""
     import torch
 
-    return _replaced(torch.autograd, "_engine_run_backward", refuse)
+    return replaced(torch.autograd, "_engine_run_backward", refuse)
 
 
 def causal_masks_by_word(decide: Callable[..., bool]) -> AbstractContextManager[None]:
     """Inside the block ``decide`` says whether a mask is causal (torch/nn/modules/transformer.py looks)."""
     from torch.nn.modules import transformer
 
-    return _replaced(transformer, "_detect_is_causal_mask", decide)
+    return replaced(transformer, "_detect_is_causal_mask", decide)
 
 
 @contextmanager
@@ -245,7 +245,7 @@ def recurrences_by_one_step() -> Iterator[None]:
     with ExitStack() as stack:
         for name in ("one_layer_rnn", "one_layer_lstm"):
             if layer := getattr(decompositions, name, None):
-                stack.enter_context(_replaced(decompositions, name, by_one_step(layer)))
+                stack.enter_context(replaced(decompositions, name, by_one_step(layer)))
         yield
 
 
@@ -266,9 +266,9 @@ def silent_tracer() -> Iterator[None]:
 
 
 @contextmanager
-def _replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
     """Inside the block an attribute is another; one that is not there is not made."""
-    from unittest.mock import patch
+    from unittest.mock import patch  # slow to import: asyncio comes with it
 
     with patch.object(owner, name, value) if hasattr(owner, name) else nullcontext():
         yield
@@ -298,7 +298,7 @@ def unchecked_distributions() -> AbstractContextManager[None]:
     """
     from torch.distributions import Distribution
 
-    return _replaced(Distribution, "_validate_args", False)
+    return replaced(Distribution, "_validate_args", False)
 
 
 # Operators: torch/_ops.py.
@@ -586,7 +586,7 @@ def translations_gathered_once() -> Iterator[None]:
     def gathered(opset_version: int) -> ONNXRegistry:
         return _all_translations(gather, opset_version)
 
-    with _replaced(ONNXRegistry, "from_torchlib", staticmethod(gathered)):
+    with replaced(ONNXRegistry, "from_torchlib", staticmethod(gathered)):
         yield
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from analyzer.decision import DecisionInput
 from analyzer.decision.choice import Ratio
@@ -25,10 +26,6 @@ from analyzer.decision.error_components import (
 from analyzer.decision.plans import by_operator_type, plan_all, session_plans
 from analyzer.devices.device import Device
 from analyzer.figures import Figure
-from analyzer.generation.answer import BATCHES
-from analyzer.generation.options import Candidate, Market, other_settings
-from analyzer.generation.request import Setting
-from analyzer.generation.times import RequestPhases, timed
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.forms import CONVERTED
 from analyzer.pipeline.predictor import Predictor
@@ -45,6 +42,11 @@ from analyzer.record.outcome import WORTHWHILE, Answer
 from analyzer.report.method import apply_command
 from analyzer.text import first_few, plural
 from analyzer.units import dollars, factor, seconds
+
+if TYPE_CHECKING:
+    from analyzer.generation.options import Candidate, Market
+    from analyzer.generation.request import Setting
+    from analyzer.generation.times import RequestPhases
 
 # Of the highest rate that a larger batch reaches: beyond, it is latency for little.
 _SATURATED = 0.9
@@ -285,6 +287,10 @@ def of_request(analysis: Analysis, one: Candidate, market: Market) -> tuple[Oppo
 
 def _of_request(one: Candidate, result: GenerationResult, market: Market) -> Iterator[Change]:
     """Yield other settings; where no batch is searched, larger ones and other numbers of GPUs too."""
+    # Slow to import, and of no use to a model that does not generate.
+    from analyzer.generation.answer import BATCHES
+    from analyzer.generation.options import other_settings
+    from analyzer.generation.times import timed
 
     def phases(setting: Setting, *batches: int) -> list[RequestPhases]:
         requests = [replace(one.request, batch=batch) for batch in batches]

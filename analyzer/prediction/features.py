@@ -127,10 +127,21 @@ def _forms(tensors: tuple[Tensor | None, ...]) -> tuple[Hashable, ...]:
             tensor.dtype,
             tensor.constant,
             tensors.index(tensor),
-            tensor.value is not None and tensor.value.tobytes(),
+            _read_value(tensor),
         )
         for tensor in tensors
     )
+
+
+# As many scales, bounds and pads as an operator takes; a longer row of floats is a bias, which no rule reads.
+_MOST_READ_FLOATS = 16
+
+
+def _read_value(tensor: Tensor) -> bytes | None:
+    """Return a value that rules may read."""
+    value = tensor.value
+    is_bias = value is not None and value.dtype.kind == "f" and value.size > _MOST_READ_FLOATS
+    return None if value is None or is_bias else value.tobytes()
 
 
 def float_share(tensors: list[Tensor]) -> tuple[float, float]:

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 
+import numpy as np
 import prediction_graphs as made
 import pytest
 from session_totals import predict_total, session_overhead
 
 from analyzer import prediction
+from analyzer.arrays import Floats
 from analyzer.costs import count
 from analyzer.devices import catalogue
 from analyzer.graph import Graph, Node
@@ -302,6 +304,25 @@ def test_operators_that_differ_in_names_alone_share_their_pieces() -> None:
     assert [pieces.number(operator) for operator in range(5)] == [0, 0, 2, 3, 4]
     assert pieces.of(1, cuda=False) is pieces.of(0, cuda=False)
     assert pieces.of(2, cuda=True) != pieces.of(0, cuda=True)
+
+
+def test_a_bias_is_no_part_of_a_form_and_a_scale_is() -> None:
+    """A file's own biases would make each product one of its kind; a Resize is another at another scale."""
+
+    def numbers(op_type: str, *values: Floats) -> list[int]:
+        constants = [
+            replace(made.tensor(f"c{i}", values[i].size, constant=True), value=values[i]) for i in range(2)
+        ]
+        nodes = [
+            made.node(op_type, [made.tensor(f"x{i}", 8, 64), constants[i]], made.tensor(f"y{i}", 8, 64), i)
+            for i in range(2)
+        ]
+        one = made.graph(*nodes)
+        pieces = prediction.OperatorPieces(one, count(one))
+        return [pieces.number(operator) for operator in range(2)]
+
+    assert numbers("Add", np.full(64, 1.0), np.full(64, 2.0)) == [0, 0]
+    assert numbers("Resize", np.array([1.0, 2.0]), np.array([2.0, 1.0])) == [0, 1]
 
 
 def test_like_groups_take_what_each_takes_by_itself() -> None:

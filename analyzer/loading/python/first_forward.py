@@ -29,12 +29,11 @@ from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, TextIO
-from unittest.mock import patch
 
 from analyzer.errors import ModelError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.source_lines import line_text, shown_path
-from analyzer.loading.torch_private import tree_leaves, tree_map
+from analyzer.loading.torch_private import replaced, tree_leaves, tree_map
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -287,7 +286,7 @@ class ScriptRun:
                 (signal, "signal", lambda *_: signal.SIG_DFL),
                 (sys, "stdin", io.StringIO()),
             ):
-                patches.enter_context(patch.object(owner, name, value))
+                patches.enter_context(replaced(owner, name, value))
             patches.enter_context(_training_seen(self._goes_on))
             yield
 
@@ -421,7 +420,7 @@ def _training_seen(goes_on: Callable[[], bool]) -> Iterator[None]:
 
     hook = register_optimizer_step_pre_hook(note)
     try:
-        with patch.object(torch.autograd, "backward", differentiated):
+        with replaced(torch.autograd, "backward", differentiated):
             yield
     finally:
         hook.remove()

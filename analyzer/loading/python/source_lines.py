@@ -17,9 +17,9 @@ from functools import lru_cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 from analyzer.loading.dependencies import is_library
+from analyzer.loading.torch_private import replaced
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -65,7 +65,7 @@ def construction_lines() -> Iterator[None]:
             object.__setattr__(module, _ATTRIBUTE, (code.co_filename, code.co_firstlineno))
 
     # A patch and no subclass: PyTorch has no hook for construction, and models build PyTorch's own classes.
-    with patch.object(torch.nn.Module, "__init__", init_and_note_line):
+    with replaced(torch.nn.Module, "__init__", init_and_note_line):
         yield
 
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.dependencies import Dependencies, recording
@@ -44,7 +43,7 @@ from analyzer.loading.python.user_module import (
 from analyzer.loading.python.user_module import (
     user_failure as user_failure,  # also for callers of a UserModel
 )
-from analyzer.loading.torch_private import scripting_disabled
+from analyzer.loading.torch_private import replaced, scripting_disabled
 
 if TYPE_CHECKING:
     from torch.nn import Module
@@ -152,7 +151,7 @@ def _loaded(
         construction_lines(),
         redirect_stdout(sys.stderr),
         # A script that parses its command line sees its own arguments, not those of this program.
-        patch.object(sys, "argv", [str(reference.path or reference.module), *reference.script_arguments]),
+        replaced(sys, "argv", [str(reference.path or reference.module), *reference.script_arguments]),
         scripting_disabled(),
         modes(),
     ):

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
@@ -22,7 +21,7 @@ from analyzer.loading.python.source_lines import built_at
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.export import Exported, origin_properties
 from analyzer.loading.torch_export.tracing import nothing_on_standard_output, quiet_exporter
-from analyzer.loading.torch_private import tree_flatten, tree_leaves, tree_unflatten
+from analyzer.loading.torch_private import replaced, tree_flatten, tree_leaves, tree_unflatten
 from analyzer.run_folder import run_folder
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ def _called_with_tensors(model: Module, inputs: ExampleInputs) -> Iterator[tuple
         outputs = tree_leaves(tensors_in_containers(forward(*arguments, **keywords)))
         return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
 
-    with patch.object(model, "forward", called):
+    with replaced(model, "forward", called):
         yield tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 

@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, cast
-from unittest.mock import patch
 
 from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.input_spec import (
@@ -32,6 +31,7 @@ from analyzer.loading.torch_private import (
     qualified_name,
     recurrences_by_one_step,
     registered_decompositions,
+    replaced,
     silent_tracer,
     tree_flatten,
 )
@@ -124,7 +124,7 @@ def _named_keywords(model: Module, keywords: Mapping[str, Any]) -> Iterator[None
     declared = {parameter.name for parameter in named}
     added = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY) for key in keywords if key not in declared]
     vars(called)["__signature__"] = inspect.Signature([*named, *added])
-    with patch.object(model, "forward", called):
+    with replaced(model, "forward", called):
         yield
 
 

@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from functools import cache, partial
 from math import inf, prod
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 from analyzer.loading.torch_private import (
     REFUSED,
@@ -32,6 +31,7 @@ from analyzer.loading.torch_private import (
     operator_name,
     overload_name,
     registered_decompositions,
+    replaced,
     translate_into,
     translation_registry,
     unchecked_distributions,
@@ -75,7 +75,7 @@ def plain_kernels() -> Iterator[None]:
             whole_operators(_WHOLE, ("default", "vec")),
             gradient_kernels(before_differentiation()),
             unchecked_distributions(),
-            patch.object(torch.nn.functional, "ctc_loss", _ctc_loss),
+            replaced(torch.nn.functional, "ctc_loss", _ctc_loss),
         ):
             yield
 
@@ -133,7 +133,7 @@ def own_functions() -> Iterator[list[str]]:
             called.append(cls.__name__)
         return original.__get__(None, cls)(*arguments, **keywords)  # a C method from PyTorch 2.14 on
 
-    with patch.object(torch.autograd.Function, "apply", classmethod(apply)):
+    with replaced(torch.autograd.Function, "apply", classmethod(apply)):
         yield called
 
 
