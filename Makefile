@@ -83,7 +83,7 @@ release-check:
 	$(RELEASE)/tools/bin/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt build twine
 	$(RELEASE)/tools/bin/python -m build --outdir $(RELEASE)/dist
 	$(RELEASE)/tools/bin/python -m twine check --strict $(RELEASE)/dist/*
-	$(PYTHON) .ci/release.py files $(TAG) $(RELEASE)/dist/*.whl
+	$(PYTHON) .ci/release.py files $(TAG) $(RELEASE)/dist/*
 	$(PYTHON) -m venv $(RELEASE)/clean
 	$(RELEASE)/clean/bin/python -m pip install --quiet --disable-pip-version-check --constraint .ci/constraints.txt $(RELEASE)/dist/*.whl
 	$(PYTHON) .ci/try_wheel.py $(RELEASE)/clean/bin/python $(TAG:v%=%) --onnx

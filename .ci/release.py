@@ -1,7 +1,7 @@
-"""Whether a release can be made, and what it says.
+"""Check whether a release can be made, and print its notes.
 
     python .ci/release.py check v0.2.0                  # the tag, the version and the changelog agree
-    python .ci/release.py files v0.2.0 dist/*.whl       # the wheel has every file of the package, and no other
+    python .ci/release.py files v0.2.0 dist/*           # wheel and sdist have what they must, and nothing else
     python .ci/release.py notes v0.2.0                  # the changelog's part, for the page of the release
 
 Exit status 0 where all holds, 1 where something does not, with one line for each.
@@ -13,6 +13,7 @@ import argparse
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from datetime import date
 from pathlib import Path
@@ -20,41 +21,51 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 HEADING = re.compile(r"^## (\S+)(?: +(.*))?$", re.MULTILINE)
 VERSION = re.compile(r'^__version__ = "([^"]+)"$', re.MULTILINE)
-# Where the wheel has what the repository keeps elsewhere; pyproject.toml moves it.
-MOVED = {"templates/": "analyzer/templates/"}
+# What the sdist has besides the package and its templates: enough to build the wheel.
+SDIST = (
+    ".ci/project_metadata.py",
+    ".gitignore",
+    "CHANGELOG.md",
+    "LICENSE",
+    "README.md",
+    "pyproject.toml",
+    "PKG-INFO",
+)
+WHEEL = ("METADATA", "RECORD", "WHEEL", "entry_points.txt")
+# Both are about 2 MB; half as much again would be data that belongs elsewhere.
+MOST_BYTES = 3_000_000
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Does what was asked, and prints what is wrong."""
+    """Run one command and print what is wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("check", "notes", "files"):
         command = commands.add_parser(name)
         command.add_argument("tag")
         if name == "files":
-            command.add_argument("wheel", type=Path)
+            command.add_argument("packages", type=Path, nargs="+")
         if name == "notes":
             command.add_argument("--output", type=Path, help="a file in place of standard output")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     version = version_in((ROOT / "analyzer/__init__.py").read_text(encoding="utf-8"))
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    wrong = problems(asked.tag, version, changelog)
-    if asked.command == "files":
-        wrong += problems_of_wheel(asked.wheel, version, tracked_files())
+    wrong = problems(options.tag, version, changelog)
+    if options.command == "files":
+        for package in options.packages:
+            wrong += problems_of_package(package, expected_files(package, version, tracked_files()))
     for problem in wrong:
         print(problem, file=sys.stderr)
     if wrong:
         return 1
-    if asked.command == "notes":
+    if options.command == "notes":
         text = section(changelog, version)[1] + "\n"
-        if asked.output is None:
+        if options.output is None:
             sys.stdout.write(text)
         else:
-            asked.output.write_text(text, encoding="utf-8")
+            options.output.write_text(text, encoding="utf-8")
     else:
-        print(
-            f"{asked.tag}: {'nothing of the package is missing' if asked.command == 'files' else 'all agrees'}"
-        )
+        print(f"{options.tag}: no problem")
     return 0
 
 
@@ -107,32 +118,45 @@ def is_date(text: str) -> bool:
 
 
 def tracked_files() -> set[str]:
-    """The files of the package, as the wheel has to name them; those not yet committed too."""
+    """Return the files of the package and its templates, those not yet committed too."""
     options = ("--cached", "--others", "--exclude-standard", "-z")
     listed = subprocess.run(
-        ["git", "ls-files", *options, "analyzer", *MOVED], cwd=ROOT, check=True, capture_output=True, text=True
+        ["git", "ls-files", *options, "analyzer", "templates"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     )
-    return {in_the_wheel(path) for path in listed.stdout.split("\0") if path and (ROOT / path).is_file()}
+    return {path for path in listed.stdout.split("\0") if path and (ROOT / path).is_file()}
 
 
-def in_the_wheel(path: str) -> str:
-    """Where the wheel has a file of the repository."""
-    for here, there in MOVED.items():
-        if path.startswith(here):
-            return there + path.removeprefix(here)
-    return path
+def expected_files(package: Path, version: str, sources: set[str]) -> set[str]:
+    """Return the files that a wheel or sdist has to hold, and no other."""
+    if package.suffix != ".whl":
+        return {f"onnx_analyzer-{version}/{path}" for path in (*sources, *SDIST)}
+    about = f"onnx_analyzer-{version}.dist-info"
+    licences = {f"{about}/licenses/{path}" for path in ("LICENSE", *sources) if path.endswith("LICENSE")}
+    # templates/ is inside the package there (pyproject.toml).
+    moved = {f"analyzer/{path}" if path.startswith("templates/") else path for path in sources}
+    return moved | licences | {f"{about}/{name}" for name in WHEEL}
 
 
-def problems_of_wheel(wheel: Path, version: str, expected: set[str]) -> list[str]:
-    """What a wheel lacks or has too much, a line each."""
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if not name.endswith("/")}
-    about = f"onnx_analyzer-{version}.dist-info/"
-    held = {name for name in names if not name.startswith(about)}
-    wrong = [f"{wheel.name} lacks {name}" for name in sorted(expected - held)]
-    wrong += [f"{wheel.name} has {name}, which the repository has not" for name in sorted(held - expected)]
-    if not any(name.startswith(about + "licenses/") for name in names):
-        wrong.append(f"{wheel.name} has no licence")
+def held_files(package: Path) -> set[str]:
+    """Return the files of a wheel or sdist."""
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as wheel:
+            return {entry.filename for entry in wheel.infolist() if not entry.is_dir()}
+    with tarfile.open(package) as sdist:
+        return {entry.name for entry in sdist if not entry.isdir()}
+
+
+def problems_of_package(package: Path, expected: set[str]) -> list[str]:
+    """Return what a wheel or sdist lacks or has too much, a line each."""
+    held = held_files(package)
+    wrong = [f"{package.name} lacks {name}" for name in sorted(expected - held)]
+    wrong += [f"{package.name} has {name}, which does not belong there" for name in sorted(held - expected)]
+    if package.stat().st_size > MOST_BYTES:
+        wrong.append(f"{package.name} is over {MOST_BYTES / 1e6:.0f} MB")
     return wrong
 
 

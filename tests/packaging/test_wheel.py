@@ -1,16 +1,16 @@
 """What is published: the sdist, the wheel made from it, and what a user does first with that."""
 
 import os
+import re
 import subprocess
 import sys
-import tarfile
 import zipfile
 from email.message import Message
 from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from release import problems_of_wheel, tracked_files
+from release import expected_files, held_files, problems_of_package, tracked_files
 from try_wheel import tried
 
 import analyzer
@@ -72,45 +72,47 @@ def test_what_runs_is_the_wheels_own_code(installed: Path, tmp_path: Path) -> No
     assert Path(ran.stdout.strip()).is_relative_to(installed)
 
 
-def test_the_wheel_has_every_file_of_the_package_and_no_tests_samples_or_reports(wheel: Path) -> None:
+@pytest.mark.parametrize("kind", ["whl", "tar.gz"])
+def test_a_package_has_what_it_must_and_no_tests_samples_reports_or_caches(built: Path, kind: str) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("not a checkout: nothing says which files are the package's")
-    expected = tracked_files()
-    assert {
-        "analyzer/templates/report.html.j2",
-        "analyzer/record/record.schema.json",
-        "analyzer/py.typed",
-    } <= expected
-    assert problems_of_wheel(wheel, analyzer.__version__, expected) == []
+    (package,) = built.glob(f"*.{kind}")
+    sources = tracked_files()
+    assert {"templates/report.html.j2", "analyzer/record/record.schema.json", "analyzer/py.typed"} <= sources
+    assert problems_of_package(package, expected_files(package, analyzer.__version__, sources)) == []
 
 
-def test_a_wheel_that_lacks_a_template_or_has_a_test_is_told(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    expected = (held - {"analyzer/units.py"}) | {"analyzer/templates/lost.css"}
-    assert problems_of_wheel(wheel, analyzer.__version__, expected) == [
-        f"{wheel.name} lacks analyzer/templates/lost.css",
-        f"{wheel.name} has analyzer/units.py, which the repository has not",
-    ]
+def test_a_wheel_has_the_licence_of_every_library_in_its_pages(metadata: Message, installed: Path) -> None:
+    libraries = {path.name.split(".")[0] for path in (ROOT / "templates/vendor").glob("*.gz")}
+    files = metadata.get_all("License-File", [])
+    assert {f"templates/vendor/{library}.LICENSE" for library in libraries} | {"LICENSE"} == set(files)
+    (about,) = installed.glob("*.dist-info")
+    assert all((about / "licenses" / name).read_bytes() == (ROOT / name).read_bytes() for name in files)
+    named = re.findall(
+        r"\| (\S+) \| `[0-9a-f]{64}` \|", (ROOT / "templates/vendor/README.md").read_text("utf-8")
+    )
+    assert set(str(metadata["License-Expression"]).split(" AND ")) == {"Apache-2.0", *named}
+
+
+def test_a_package_that_lacks_a_template_has_a_test_or_is_too_large_is_refused(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in built.glob("onnx_analyzer-*"):
+        held = held_files(package)
+        (test,) = {name for name in held if name.endswith("/units.py")}
+        monkeypatch.setattr("release.MOST_BYTES", package.stat().st_size)
+        assert problems_of_package(package, held - {test} | {"lost.css"}) == [
+            f"{package.name} lacks lost.css",
+            f"{package.name} has {test}, which does not belong there",
+        ]
+        monkeypatch.setattr("release.MOST_BYTES", package.stat().st_size - 1)
+        (problem,) = problems_of_package(package, held)
+        assert problem.startswith(f"{package.name} is over ")
 
 
 def test_the_wheel_has_the_command(installed: Path) -> None:
     (path,) = installed.glob("*.dist-info/entry_points.txt")
     assert "analyze = analyzer.__main__:main" in path.read_text(encoding="utf-8").splitlines()
-
-
-def test_the_sdist_has_the_tests_and_what_builds_it(built: Path) -> None:
-    (sdist,) = built.glob("*.tar.gz")
-    with tarfile.open(sdist) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    assert {
-        "pyproject.toml",
-        "README.md",
-        "CHANGELOG.md",
-        ".ci/project_metadata.py",
-        ".ci/constraints.txt",
-        "tests/packaging/test_wheel.py",
-    } <= names
 
 
 def test_a_package_leads_to_the_repository_that_the_release_names(metadata: Message) -> None:
