@@ -138,6 +138,27 @@ def test_each_node_tells_a_viewer_its_device_its_time_and_the_reason(
             assert shown["analyzer.plan.reason"] == operator.verdict.explanation
 
 
+def test_outputs_without_a_shape_get_that_of_the_batch_and_the_file_is_valid(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    network (float[N, 8] x) => (float y, float total, int64 places)
+    <float[8, 4] w = {%s}> { y = MatMul (x, w)  total = ReduceSum <keepdims = 0> (y)  places = NonZero (y) }"""
+    model = onnx.parser.parse_model(text % ", ".join(["1.5"] * 32))
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    with pytest.raises(onnx.checker.ValidationError, match="shape"):
+        onnx.checker.check_model(model)
+    applied(model, tmp_path / "out", batch=3)
+    written = onnx.load(tmp_path / "out/model.onnx")
+    onnx.checker.check_model(written, full_check=True)
+    shapes = {output.name: output.type.tensor_type.shape.dim for output in written.graph.output}
+    assert {name: [dim.dim_value for dim in dims] for name, dims in shapes.items()} == {
+        "y": [3, 4],
+        "total": [],
+        "places": [2, 0],
+    }
+    assert not shapes["places"][1].HasField("value")  # how many are not zero, only the values say
+
+
 def test_numbers_are_compared_though_nothing_is_timed_and_what_is_not_verified_says_why(
     split: tuple[Applied, Path],
 ) -> None:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analyzer.decision.decision_input import DecisionInput
 from analyzer.decision.plans import plan_all
@@ -52,6 +52,9 @@ from analyzer.record.batch_ranges import batch_of
 from analyzer.report.html import templates_dir
 from analyzer.run_folder import run_folder
 from analyzer.units import byte_count, seconds
+
+if TYPE_CHECKING:
+    import onnx
 
 FEEDS = "inputs.npz"
 _NAMES: Mapping[Provider, str] = {"cuda": "CUDA", "cpu": "CPU"}
@@ -190,6 +193,7 @@ def applied(
                 "The model has functions of its own, whose operators carry no annotation.",
                 hint="Inline them first: onnx.inliner.inline_local_functions(model).",
             )
+        _declare_output_shapes(proto, question.graph)
         runnable.model_path.write_bytes(proto.SerializeToString())
         side = SessionSide(
             model=runnable.model_path,
@@ -248,6 +252,17 @@ def _shown(analysis: Analysis, session: ToldSession) -> Iterator[tuple[str, Mapp
                 "reason": reason or operator.verdict.explanation,
             },
         )
+
+
+def _declare_output_shapes(proto: onnx.ModelProto, graph: Graph) -> None:
+    """Give outputs the shapes of this batch: onnx's checker demands one, and an open export has none."""
+    shapes = {output.name: output.shape for output in graph.outputs}
+    for value in proto.graph.output:
+        kind, shape = value.type.tensor_type, shapes.get(value.name)
+        if value.type.HasField("tensor_type") and not kind.HasField("shape") and shape is not None:
+            kind.shape.SetInParent()  # a scalar's has no dimension
+            for size in shape:
+                kind.shape.dim.add(dim_value=size)
 
 
 def _foresee(loaded: Loaded, graph: Graph) -> None:
