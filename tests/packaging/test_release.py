@@ -1,5 +1,6 @@
 """What a release is held against before anything is published, and where it says that it lives."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,12 @@ def test_the_changelog_begins_with_this_version() -> None:
         == []
     )
     assert text
+
+
+def test_the_action_and_the_hook_are_documented_at_this_versions_tag() -> None:
+    page = (ROOT / "docs/how-to/ci.md").read_text(encoding="utf-8")
+    tags = re.findall(r"(?:actions/analyze@| rev: )(\S+)", page)
+    assert tags == [f"v{analyzer.__version__}"] * 2
 
 
 def test_the_script_ends_with_status_one_and_says_why(capsys: pytest.CaptureFixture[str]) -> None:
