@@ -1,4 +1,4 @@
-"""Node data for Google's Model Explorer: how long each node takes on the device that the best plan gives it.
+"""Node data for Google's Model Explorer: how long each node takes on the device that the answer gives it.
 
 The keys of ``results`` are names of nodes, which an adapter for ONNX takes as ids; the schema is
 ``GraphNodeData`` of model_explorer/node_data_builder.py (ai-edge-model-explorer 0.1.34).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from analyzer.record.analysis import Analysis
 from analyzer.report.markdown import ascii_json
+from analyzer.report.ranking_text import as_answered
 from analyzer.text import printable
 
 _MICRO = 1e6
@@ -18,7 +19,7 @@ def render(analysis: Analysis) -> str:
     """Return the times of all operators whose time is known, in microseconds, coloured from white to red."""
     times = {
         operator.name: operator.gpu if operator.placement == "gpu" and operator.gpu else operator.cpu
-        for operator in analysis.operators
+        for operator in as_answered(analysis).operators
     }
     results = {name: {"value": _MICRO * time.time_s} for name, time in times.items() if time.time_s is not None}
     name = printable(f"analyze: µs of {analysis.model.name}")
