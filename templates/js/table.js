@@ -211,7 +211,7 @@ const table = (() => {
     inputs: "inputs", outputs: "outputs", flops: "flops", macs: "macs", bytes_read: "bytes_read", bytes_written: "bytes_written", intensity: "intensity", basis: "basis", note: "note",
     cpu_time_s: "cpu", cpu_low_s: "cpu_low", cpu_high_s: "cpu_high", cpu_origin: "cpu_origin", cpu_bound: "cpu_bound",
     gpu_time_s: "gpu", gpu_low_s: "gpu_low", gpu_high_s: "gpu_high", gpu_origin: "gpu_origin", gpu_bound: "gpu_bound", gpu_placed_on: "placed_on", gpu_why: "why",
-    verdict_device: "verdict", verdict_speedup: "speedup", verdict_reason: "reason", verdict_explanation: "explanation", placement: "placement", best_plan_time_s: "best", best_plan_share: "share",
+    verdict_device: "verdict", verdict_speedup: "speedup", verdict_reason: "reason", verdict_explanation: "explanation", runs_on: "placement", best_plan_time_s: "best", best_plan_share: "share",
   };
   const exported = () => [Object.keys(EXPORTED), ...active().map((row) => Object.values(EXPORTED).map((field) => row[field]))];
   function download() {

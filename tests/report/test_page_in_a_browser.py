@@ -284,7 +284,12 @@ def test_rows_are_downloaded_and_copied_as_filtered_and_sorted_and_harmless_to_s
     assert [float(row["cpu_time_s"]) for row in rows] == [0.003, 0.002, 0.001]
     assert (rows[0]["name"], rows[0]["module"]) == ("'=cmd|'/C calc'!A0", "' @stage1.block0")
     # Named as the command's own CSV names them, but for what that has in two columns or not at all.
-    assert set(rows[0]) - set(operator_rows.COLUMNS) == {"source", "best_plan_time_s", "best_plan_share"}
+    assert set(rows[0]) - set(operator_rows.COLUMNS) == {
+        "source",
+        "runs_on",
+        "best_plan_time_s",
+        "best_plan_share",
+    }
     page.click("#rows-copy")
     page.locator("#exported", has_text="3 operators copied.").wait_for()
     copied = [line.split("\t") for line in page.evaluate("copied").split("\n")]
