@@ -95,6 +95,10 @@ def _tidy(part: Any) -> Any:
     if not isinstance(part, dict):
         return part
     tidied = {name: _tidy(entry) for name, entry in part.items()}
+    # What msgspec adds from 0.23 on: the file is the same with older releases.
+    tidied.pop("propertyNames", None)
+    if tidied.get("default") == {}:
+        del tidied["default"]
     if isinstance(tidied.get("description"), str):
         tidied["description"] = _in_words(tidied["description"])
     return _short_union(tidied) if "anyOf" in tidied else tidied

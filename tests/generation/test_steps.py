@@ -37,6 +37,12 @@ RECURRENT = {
 }  # fmt: skip
 
 
+def state_of(output: Mapping[str, Any]) -> dict[str, Any]:
+    """What a step hands to the next, by the name that it is given under: `cache` from transformers 5.24 on."""
+    given = set(output)  # by its own keys: `in` knows the older names too
+    return {name: output[name] for name in {"cache", "cache_params", "past_key_values"} & given}
+
+
 def sizes_of(architecture: Architecture, tokens: int, context: int) -> StepSizes:
     source = tiny.SOURCE if architecture.encoder else 0
     return StepSizes(
@@ -139,8 +145,7 @@ def test_a_prompt_and_a_step_behind_it_multiply_as_often_as_pytorch_counts(case:
     if case in LATENT | {"mamba"}:
         return
     ids = given["decoder_input_ids" if translates else "input_ids"][:, :1]
-    step: dict[str, Any] = {"past_key_values": output.past_key_values}
-    step |= (
+    step = state_of(output) | (
         {"decoder_input_ids": ids, "encoder_outputs": (output.encoder_last_hidden_state,)}
         if translates
         else {"input_ids": ids}
@@ -155,8 +160,7 @@ def test_a_step_with_a_state_multiplies_about_as_often_as_pytorch_counts(case: s
     raw = tiny.EVERY[case]
     model, given = eager(raw), inputs_of(raw)
     _, output = counted(model, given)
-    kept = "cache_params" if hasattr(output, "cache_params") else "past_key_values"
-    theirs, _ = counted(model, {"input_ids": given["input_ids"][:, :1], kept: getattr(output, kept)})
+    theirs, _ = counted(model, {"input_ids": given["input_ids"][:, :1]} | state_of(output))
     assert flops(decode_of(tiny.shape(raw))) == pytest.approx(theirs, rel=0.05)
 
 

@@ -54,6 +54,7 @@ def run(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     model = onnx.parser.parse_model(MODEL)
     model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 16), np.float32), "w"))
     onnx.save(model, folder / "model.onnx")
+    np.savez(folder / "x.npz", x=np.ones((3, 64), np.float32))
     (folder / "llama").mkdir()
     (folder / "llama/config.json").write_text(CONFIGURATION)
     (folder / "net.py").write_text("import torch\n\nmodel = torch.nn.Linear(8, 4)\n")
@@ -83,9 +84,11 @@ def record(run: Run) -> None:
     "command",
     [
         "model.onnx --no-run --gpu l4 --quiet",
+        "model.onnx --no-run --gpu l4 --input-data x.npz --quiet",
         "check model.onnx --gpu l4 --fail-on never --quiet",
         "check reports/model.json --fail-on never --quiet",
         "render reports/model.json --gpu h100 --output rendered/",
+        "render reports/model.json --format model-card,model-explorer,markdown,csv,text --output others/",
         "compare reports/model.json reports/model.json",
         "capacity model.onnx --gpu l4 --rate 100 --p99 50ms --no-run --quiet",
         "apply model.onnx --gpu l4 --precision fp16 --fix all --output applied/ --quiet",
