@@ -156,6 +156,7 @@ _FIGURES: Mapping[str, tuple[str, Callable[..., str]]] = {
     "copied_bytes": ("bytes of these copies", byte_count),
     "cpu_operators": ("operators on the CPU", count),
     "peak_memory_bytes": ("peak memory", byte_count),
+    "parameter_bytes": ("weights", byte_count),
 }
 # Options by which figures are another question's, batch and devices apart. An opset is none: what a newer one
 # does is what a baseline notices.
@@ -207,6 +208,7 @@ def baseline_of(analysis: Analysis, depth: int | None = None) -> Baseline:
         "copied_bytes": sum(copy.bytes for copy in copies),
         "cpu_operators": len(forced_operators(analysis)),
         "peak_memory_bytes": totals.peak_memory_bytes,
+        "parameter_bytes": model.parameter_bytes,
     }
     baseline = Baseline(
         tool=analysis.tool,
@@ -298,11 +300,11 @@ def above_baseline(subject: Subject) -> Iterator[Diagnostic]:
     """A figure rose above the baseline's.
 
     What:
-        The latency of the target device's plan, the bytes moved, the FLOPs, or the copies inside the graph rose
-        above the baseline by more than `tolerance`. What rose for one cause is one finding, at the operator
-        that rose most, on the changed line where Git knows it. Where an operator moved to the CPU, A101 says
-        it. Two predictions for the same devices share their error, so any rise is certain; a measured one is
-        certain where the two intervals are apart.
+        The latency of the target device's plan, the bytes moved, the FLOPs, the weights, or the copies inside
+        the graph rose above the baseline by more than `tolerance`. What rose for one cause is one finding, at
+        the operator that rose most, on the changed line where Git knows it. Where an operator moved to the
+        CPU, A101 says it. Two predictions for the same devices share their error, so any rise is certain; a
+        measured one is certain where the two intervals are apart.
 
     Why:
         A change of the model made every inference do more, or take longer.
@@ -321,13 +323,16 @@ def above_baseline(subject: Subject) -> Iterator[Diagnostic]:
     most = 1 + max(subject.settings.tolerance, _ROUNDED)
     rises = {one.key: one for one in changes(baseline, now) if one.after > one.before * most}
     time = [rises[key] for key in (f"{target_plan(analysis)}_latency_s",) if key in rises]
-    work = [rises[key] for key in ("bytes", "flops") if key in rises]
+    work = [rises[key] for key in ("bytes", "flops", "parameter_bytes") if key in rises]
     # More copies move more bytes: the bytes alone are of interest where the copies are as many.
     copies = [rises[key] for key in ("copies", "copied_bytes") if key in rises][:1]
     moved_to_cpu, latencies = _moved_to_cpu(baseline, analysis), (baseline.latency, now.latency)
     if work:
-        # More work takes longer; copies that came with it have a cause of their own.
-        key = max(work, key=lambda one: one.after / max(one.before, 1)).key
+        # More work takes longer; copies that came with it have a cause of their own. Weights are of no module.
+        ratios = {
+            key: rises[key].after / max(rises[key].before, 1) for key in ("bytes", "flops") if key in rises
+        }
+        key = max(ratios, key=ratios.__getitem__, default="bytes")
         yield _finding(subject, latencies, [*time, *work], _risen(baseline, analysis, key))
         time = []
     if time or copies:
@@ -396,7 +401,8 @@ def below_baseline(subject: Subject) -> Iterator[Diagnostic]:
 
     What:
         With `fail-on-better = true` or `--fail-on-better`: the latency of the target device's plan, the bytes
-        moved, the FLOPs, or the copies inside the graph fell below the baseline by more than `tolerance`.
+        moved, the FLOPs, the weights, or the copies inside the graph fell below the baseline by more than
+        `tolerance`.
 
     Why:
         A model that shrank by mistake, by a layer that a change or an export lost, looks like a gain.
@@ -414,7 +420,7 @@ def below_baseline(subject: Subject) -> Iterator[Diagnostic]:
         return
     now, least = baseline_of(subject.analysis, -1), 1 - max(settings.tolerance, _ROUNDED)
     latency = f"{target_plan(subject.analysis)}_latency_s"
-    compared = (latency, "bytes", "flops", "copies", "copied_bytes")
+    compared = (latency, "bytes", "flops", "parameter_bytes", "copies", "copied_bytes")
     falls = [one for one in changes(baseline, now) if one.key in compared and one.after < one.before * least]
     if falls and baseline.writer == now.writer:
         yield Diagnostic(

@@ -156,6 +156,28 @@ def test_a_model_that_shrank_fails_only_where_that_is_requested() -> None:
     assert found("A613", before, before, fail_on_better=True) == []
 
 
+def of_weights(size: int) -> Analysis:
+    """A model that reads two rows of a table, however many it has."""
+    toy = linear(1000, 1000)
+    return replace(toy, model=replace(toy.model, parameter_bytes=size))
+
+
+def test_weights_that_grew_are_a_rise_though_no_operator_moves_more() -> None:
+    before, after = of_weights(4000), of_weights(8000)  # twice the rows
+    (finding,) = found("A611", after, before)
+    assert (finding.severity, finding.operator, finding.bytes) == ("error", None, 4000)
+    assert finding.message == "the weights rose from 4.00 kB to 8.00 kB"
+    assert found("A611", after, before, tolerance=1.0) == found("A611", before, after) == []
+    (finding,) = found("A613", before, after, fail_on_better=True)
+    assert (finding.severity, finding.message) == ("error", "the weights fell from 8.00 kB to 4.00 kB")
+
+
+def test_a_baseline_of_before_its_weights_were_written_compares_the_rest() -> None:
+    old = baseline_of(of_weights(4000))
+    old = replace(old, figures={key: value for key, value in old.figures.items() if key != "parameter_bytes"})
+    assert [one.code for one in run(of_weights(8000), baseline=old) if one.code.startswith("A61")] == []
+
+
 def test_a_fall_within_the_tolerance_is_no_finding() -> None:
     before, after = linear(1000, 1000), linear(1000, 400)  # 30 % fewer FLOPs and bytes
     assert found("A613", after, before, fail_on_better=True, tolerance=0.3) == []

@@ -107,6 +107,14 @@ def test_a_rise_within_the_tolerance_does_not_fail() -> None:
     assert len(failures(compare(pair), ["flops"], tolerance=0.09)) == 1
 
 
+def test_weights_that_grew_are_more_memory() -> None:
+    before = stem(21)
+    after = replace(before, model=replace(before.model, parameter_bytes=2 * before.model.parameter_bytes + 1))
+    pair = compare([("a", before), ("b", after)])
+    assert failures(pair, ["memory"]) == failures(pair, ["any"]) == ("b: weights rose",)
+    assert failures(compare([("b", after), ("a", before)]), ["memory"]) == ()
+
+
 def test_an_unknown_condition_suggests_the_nearest() -> None:
     with pytest.raises(UsageError) as raised:
         failures(opsets(), ["copy"])
