@@ -30,7 +30,6 @@ AUTO = "auto"
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 # Of a whole number more digits than these are over 64 bits; Python reads no number of thousands.
 _LONGEST_WHOLE = 20
-_MOST_WITHOUT_PERCENT = 10
 # Of a number nothing larger is ever meant: it stays a number where it is multiplied.
 _MOST = 2**63
 
@@ -317,10 +316,6 @@ def _latencies(value: Any, option: Option, where: str) -> Mapping[str, float]:
 
 def _share(value: Any, option: Option, where: str) -> float:
     result = share(value, where=where)
-    # 20 without a sign is meant as 20 %.
-    if result > _MOST_WITHOUT_PERCENT and "%" not in str(value):
-        hint = f"Write --{option.name} {result:g}%, or {result:.0%} where that is meant."
-        raise UsageError(f"{where} {value}: {result:g} times as much?", hint=hint)
     if result > option.most:
         raise UsageError(f"{where} {value}: too much.", hint="20% is a fifth.")
     return result

@@ -71,14 +71,17 @@ def share(value: object, *, where: str) -> float:
     """Return a share from ``"5%"`` or ``0.05``.
 
     Raises:
-        UsageError: It is none, or below 0.
+        UsageError: It is none, below 0, or without a sign 1 or more.
     """
     match = _SHARE.fullmatch(value) if isinstance(value, str) else None
     if match:
         return float(match[1]) / 100
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf"):
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e9:
+        if value >= 1:  # 20 without a sign is meant as 20 %
+            hint = f"Write {value:g}%; or {value:.0%} where that is meant."
+            raise UsageError(f"{where}: {value:g} is {value:.0%}.", hint=hint)
         return float(value)
     raise UsageError(f"{where}: {value!r} is no share", hint='write it like "5%" or 0.05')
 

@@ -173,7 +173,7 @@ def test_a_trace_of_the_settings_is_one_of_their_folder(folder: Path) -> None:
         ([*ASKED, "--spare", "-1"], "--spare -1"),
         ([*ASKED, "--max-batch", "0"], "--max-batch 0"),
         ([*ASKED, "--headroom", "-0.1"], "--headroom"),
-        ([*ASKED, "--headroom", "20"], "Write --headroom 20%"),
+        ([*ASKED, "--headroom", "20"], "Write 20%; or 2000% where that is meant."),
         ([*ASKED, "--growth", "0"], "--growth 0"),
         ([*ASKED, "--gpu", "l5"], "No device is called 'l5'"),
         ([*ASKED, "--cpu", "l4"], "the NVIDIA L4 is a GPU"),

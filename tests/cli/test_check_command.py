@@ -196,6 +196,7 @@ def test_budgets_of_generation_judge_a_record_of_generate(
             "analyze capacity",
         ),
         (["--tolerance", "much"], "no share", "5%"),
+        (["--tolerance", "2"], "--tolerance: 2 is 200%", "Write 2%; or 200% where that is meant"),
         (["--format", "sarf"], "sarf", ""),
         (["--max-copies", "-1"], "-1", ""),
         (["--no-such-option"], "--no-such-option", ""),

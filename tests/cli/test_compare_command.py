@@ -69,6 +69,7 @@ def test_every_format_goes_to_a_folder(
         (["base.json", "new.json", "--fail-on", "byte"], "bytes"),
         (["base.json", "new.json", "--format", "jason"], "json"),
         (["base.json", "new.json", "--tolerance", "some"], "5%"),
+        (["base.json", "new.json", "--tolerance", "1"], "--tolerance: 1 is 100%"),
     ],
 )
 def test_what_cannot_be_compared_ends_with_2_and_one_message(

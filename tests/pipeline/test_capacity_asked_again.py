@@ -79,8 +79,14 @@ def test_another_rate_keeps_the_rest_of_the_question_and_the_instances(planned: 
         assert one.count == math.ceil(50 * RATE * 1.5 * 1.2 / highest) + 1
 
 
-def test_the_same_question_asked_of_its_own_record_has_the_same_answer(planned: Analysis) -> None:
-    assert plan_capacity(planned).capacity == planned.capacity
+@pytest.mark.parametrize("headroom", [0.2, 1.5])
+def test_the_same_question_asked_of_its_own_record_has_the_same_answer(
+    planned: Analysis, headroom: float
+) -> None:
+    first = plan_capacity(planned, headroom=f"{headroom:.0%}")
+    assert first.capacity is not None
+    assert first.capacity.headroom == headroom
+    assert plan_capacity(first).capacity == first.capacity
 
 
 def test_another_limit_takes_the_place_of_the_earlier_one(planned: Analysis) -> None:

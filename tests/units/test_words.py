@@ -62,6 +62,20 @@ def test_a_text_of_figures_alone_is_no_latency_limit(value: str) -> None:
     assert raised.value.hint == f"write {figure}ms or {figure}s"
 
 
+@pytest.mark.parametrize(
+    ("value", "share"), [("2%", 0.02), ("150%", 1.5), ("0.02", 0.02), (0.99, 0.99), (0, 0.0)]
+)
+def test_a_share_is_a_number_below_1_or_has_a_per_cent_sign(value: object, share: float) -> None:
+    assert text.share(value, where="--tolerance") == share
+
+
+@pytest.mark.parametrize("value", ["2", 2, 2.0, "2.0"])
+def test_a_number_of_two_is_no_share_of_two_per_cent(value: object) -> None:
+    with pytest.raises(UsageError, match="--tolerance: 2 is 200%") as caught:
+        text.share(value, where="--tolerance")
+    assert caught.value.hint == "Write 2%; or 200% where that is meant."
+
+
 def test_of_a_number_without_end_nothing_is_repeated() -> None:
     with pytest.raises(UsageError, match=r"^--slo: a limit needs a unit") as raised:
         text.latency_limit("9" * 100_000, where="--slo")

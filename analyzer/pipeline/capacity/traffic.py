@@ -162,7 +162,8 @@ def with_earlier(analysis: Analysis, given: Mapping[str, Any]) -> dict[str, Any]
     # A default needs no option in the command that asks the same again.
     earlier: dict[str, Any] = {
         "rate": plan.rate_per_s if is_poisson(options.get("arrivals")) else None,
-        "headroom": plan.headroom or None,
+        # From 1 on a share needs its sign.
+        "headroom": (plan.headroom if plan.headroom < 1 else f"{plan.headroom * 100!r}%") or None,
         "growth": plan.growth if plan.growth != 1 else None,
         "spare": plan.spare or None,
         "max_batch": plan.max_batch,
