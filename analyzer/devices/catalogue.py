@@ -62,7 +62,7 @@ def device(name: str) -> Device:
     """
     if is_toml(name):
         return _from_file(name)
-    key = name.strip().lower().replace(" ", "-").replace("_", "-")
+    key = _key(name)
     # As it is written; "NVIDIA A100-SXM4-80GB", as a driver says, with the words of an alias in another order;
     # "rtx4090", "a100 80 gb", with or without hyphens.
     for spelling in (str, _telling_words, _letters):
@@ -334,6 +334,10 @@ def _slugs(kind: DeviceKind, spelling: Callable[[str], Hashable]) -> Mapping[Has
     return {spelled: next(iter(result)) for spelled, result in slugs.items() if len(result) == 1 and spelled}
 
 
+def _key(name: str) -> str:
+    return name.strip().lower().replace(" ", "-").replace("_", "-")
+
+
 def _telling_words(name: str) -> frozenset[str]:
     """Return the words of a name that tell devices apart, in any order."""
     # Drivers number the socket (SXM4), people do not.
@@ -358,6 +362,10 @@ def _entry_of(slug: str) -> tuple[DeviceKind, Mapping[str, Any]]:
 
 
 def _nearest_names(name: str) -> str:
+    for one in _catalogue_instances():
+        chips = [f"--{kind} {slug}" for kind, slug in (("gpu", one.gpu), ("cpu", one.cpu)) if slug]
+        if _key(one.name) == name and chips:
+            return f"{one.name} is an instance: name its chip, {' or '.join(chips)}."
     every = tuple(str(known) for kind in FILES for known in _slugs(kind, str))
     # Looser than difflib's 0.6: a slug (a100-80gb-sxm) is long compared with what people type (a100).
     near = difflib.get_close_matches(name, every, n=3, cutoff=0.5)

@@ -358,6 +358,20 @@ def test_an_unknown_device_suggests_the_nearest() -> None:
     assert "rtx-4090" in (caught.value.hint or "")
 
 
+@pytest.mark.parametrize(
+    ("name", "chip"),
+    [
+        ("c7i.xlarge", "--cpu xeon-platinum-8488c"),
+        ("G6.xlarge", "--gpu l4"),
+        ("Standard_NC4as_T4_v3", "--gpu t4"),
+    ],
+)
+def test_the_name_of_an_instance_is_answered_with_its_chip(name: str, chip: str) -> None:
+    with pytest.raises(DeviceError, match=f"No device is called '{name}'") as caught:
+        catalogue.device(name)
+    assert f"is an instance: name its chip, {chip}" in (caught.value.hint or "")
+
+
 def test_instances_have_a_price_and_point_into_the_catalogue() -> None:
     for item in catalogue.instances():
         assert item.usd_per_hour > 0, item.name
