@@ -92,6 +92,21 @@ def test_a_name_chooses_a_class_a_builder_an_instance_or_a_function(load: Callab
     assert load(code, "scale").is_function
 
 
+def test_a_name_that_is_not_there_is_answered_with_those_that_are(load: Callable[..., Any]) -> None:
+    with pytest.raises(ModelError, match=r"there is no Nope\.") as caught:
+        load(
+            """
+            class Net(nn.Linear):
+                def __init__(self): super().__init__(1, 1)
+            net = nn.Linear(2, 2)
+            def build_model(): return net
+            def example_inputs(batch): return torch.zeros(batch, 2)
+        """,
+            "Nope",
+        )
+    assert caught.value.hint == "It defines build_model, Net, net."
+
+
 def test_a_class_that_needs_arguments_says_which(load: Callable[..., Any]) -> None:
     with pytest.raises(ModelError, match=r"needs arguments \(width, depth\)") as caught:
         load("""

@@ -83,7 +83,8 @@ def _named(reference: Reference, module: ModuleType) -> object:
 
 
 def _models_defined(module: ModuleType) -> str | None:
-    names = [item.__name__ for item in _classes(module)] + [item.__name__ for item in _functions(module)]
+    names = ["build_model"] if callable(getattr(module, "build_model", None)) else []
+    names += [item.__name__ for item in _classes(module)] + [item.__name__ for item in _functions(module)]
     names += list(_instances(module))
     return f"It defines {', '.join(names)}." if names else None
 
