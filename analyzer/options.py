@@ -99,7 +99,7 @@ class Options(OptionGroup):
             "apply": "Batch size that the session is for.",
             "capacity": "Batch size(s) of the model's own report; traffic is batched as suits it.",
             "fleet": "Batch size(s) of all models. [each model's own]",
-            "generate": "Sequences at once; the report is about the first. [1]",
+            "generate": "Sequences at once; the report is about the first. [1; with limits: searched]",
         },
     )
     inputs: tuple[InputSpec, ...] = option(
@@ -352,7 +352,10 @@ class GenerationOptions(OptionGroup, commands=("generate", "capacity", "fleet"))
         "output-tokens N", WHOLE, "Tokens of each sequence that are made. [256]", most=_MOST_TOKENS
     )
     gpus: int | None = option(
-        "gpus N", WHOLE, "GPUs that share the model (tensor parallel). [the fewest that hold it]", most=8
+        "gpus N",
+        WHOLE,
+        "GPUs that share the model (tensor parallel). [the fewest that hold it; with limits: searched]",
+        most=8,
     )
     weights: Weights | None = option(
         "weights T",
