@@ -347,7 +347,8 @@ def _finding(
     operators: Sequence[OperatorResult],
 ) -> Diagnostic:
     """Return the finding of figures that rose together, by the operators that rose, most first."""
-    sizes = {one.key.rpartition("_")[2]: one.after - one.before for one in reversed(rises)}
+    costs = [one for one in rises if one.key != "parameter_bytes"]  # weights cost an inference nothing
+    sizes = {one.key.rpartition("_")[2]: one.after - one.before for one in reversed(costs)}
     before, now = latencies
     by = [operator_label(op) for op in {op.module or op.name: op for op in reversed(operators)}.values()]
     # The operator on a changed line, else the first; with the changed line where there is but one change.
@@ -363,7 +364,7 @@ def _finding(
         bytes=int(sizes["bytes"]) if "bytes" in sizes else None,
         # Equal devices and equal model of them: the error of a prediction is a factor that both share.
         certain="s" not in sizes
-        or len(sizes) > 1
+        or len(rises) > 1
         or {before.origin, now.origin} == {"predicted"}
         or now.low_s > before.high_s,
     )
