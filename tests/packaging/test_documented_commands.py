@@ -137,7 +137,10 @@ def run_typed(words: list[str], last_status: int) -> tuple[int, str]:
             return run_command_line(words[1:]), said.getvalue()
         if words[0] == "python" and words[1].endswith(".py"):
             with mock.patch.object(sys, "argv", words[1:]):
-                runpy.run_path(words[1], run_name="__main__")
+                try:
+                    runpy.run_path(words[1], run_name="__main__")
+                except SystemExit as end:
+                    return int(end.code or 0), said.getvalue()
             return 0, said.getvalue()
     assert words[0] in SMALL_PROGRAMS, f"{words[0]}: cannot be run here; say why before the block"
     done = subprocess.run(words, capture_output=True, text=True, check=False)
