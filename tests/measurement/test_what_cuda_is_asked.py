@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +171,9 @@ def convolution() -> onnx.ModelProto:
     )
 
 
+@pytest.mark.skipif(
+    any(one.name.startswith("nvidia-cudnn") for one in distributions()), reason="cuDNN is installed here"
+)
 def test_without_cudnn_a_convolution_names_it_and_the_line_that_installs_it(
     stand_in_libraries: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
