@@ -114,6 +114,7 @@ RIGHT = {
     "fail-on": ('"note"', '["warning", "A203"]', '"never"'),
     "warn-on": ('["A202"]',),
     "fail-on-uncertain": ("true",),
+    "fail-on-better": ("true",),
     "ignore": ('["A103"]', '[{ code = "A2", operator = "*", reason = "x" }]'),
     "max-cpu-operators": ("0",),
     "max-copies": ("0",),
