@@ -280,13 +280,14 @@ def _given(plan: CapacityResult, option: CapacityOption) -> str:
 
 
 def _room(plan: CapacityResult, option: CapacityOption) -> str:
-    left = "nothing serves" if option.count == 1 else f"{count((option.count or 0) - 1)} are left"
-    down = {0: f"None is a spare: when one fails, {left}", 1: "One may fail"}.get(
-        plan.spare, f"{count(plan.spare)} may fail"
-    )
+    if plan.spare:
+        down = "One may fail" if plan.spare == 1 else f"{count(plan.spare)} may fail"
+    else:
+        left = "nothing serves" if option.count == 1 else f"{count((option.count or 0) - 1)} are left"
+        down = f"None is a spare: when one fails, {left}"
     if option.room is None:
         return f"{down}."
-    rooms = ends(_room_at(plan, option, option.low_rate_per_s), _room_at(plan, option, option.high_rate_per_s))
+    rooms = _rooms(plan, option)
     rise = f"room for another {share(option.room)} of traffic{f' ({rooms})' if rooms else ''}"
     return f"{down}: even then there is {rise}." if plan.spare else f"{rise[0].upper()}{rise[1:]}. {down}."
 
@@ -328,7 +329,6 @@ def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
     counts = ends(count(option.low_count), count(option.high_count))
     months = ends(dollars(option.low_usd_per_month), dollars(option.high_usd_per_month))
     rates = ends(rate(option.low_rate_per_s), rate(option.high_rate_per_s))
-    rooms = ends(_room_at(plan, option, option.low_rate_per_s), _room_at(plan, option, option.high_rate_per_s))
     tokens = option.usd_per_million_tokens
     per_token = f", {dollars(tokens)} per million output tokens" if tokens is not None else ""
     a_million = f"{dollars(option.usd_per_million)} per million requests{per_token}; {dated}"
@@ -345,16 +345,20 @@ def _figures(plan: CapacityResult, option: CapacityOption) -> tuple[AnswerFigure
         *_tokens_figures(plan, option),
         of("highest rate", "Highest rate of an instance", requests(option.highest_rate_per_s), within, rates),
         of("utilisation", "Utilisation", share(option.utilisation), _formed(plan, option)),
-        of("room", "Room for more traffic", share(option.room), above, rooms),
+        of("room", "Room for more traffic", share(option.room), above, _rooms(plan, option)),
     )
 
 
-def _room_at(plan: CapacityResult, option: CapacityOption, rate_per_s: float | None) -> str:
-    """Return the share of further traffic that as many instances take at another highest rate of one."""
-    if rate_per_s is None or option.count is None:
-        return UNKNOWN
-    more = (option.count - plan.spare) * rate_per_s / planned(plan) - 1
-    return share(more) if more >= 0 else UNKNOWN
+def _rooms(plan: CapacityResult, option: CapacityOption) -> str:
+    """Return the shares of further traffic that as many take at the ends of the highest rate of one."""
+
+    def at(rate_per_s: float | None) -> str:
+        if rate_per_s is None or option.count is None:
+            return UNKNOWN
+        more = (option.count - plan.spare) * rate_per_s / planned(plan) - 1
+        return share(more) if more >= 0 else UNKNOWN
+
+    return ends(at(option.low_rate_per_s), at(option.high_rate_per_s))
 
 
 def _first(plan: CapacityResult, option: CapacityOption) -> AnswerFigure:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from analyzer.record.analysis import Analysis
 from analyzer.report.markdown import ascii_json
+from analyzer.report.module_tree import time_in_plan
 from analyzer.report.ranking_text import as_answered
 from analyzer.text import printable
 
@@ -17,10 +18,7 @@ _GRADIENT = ({"stop": 0, "bgColor": "#ffffff"}, {"stop": 1, "bgColor": "#d32f2f"
 
 def render(analysis: Analysis) -> str:
     """Return the times of all operators whose time is known, in microseconds, coloured from white to red."""
-    times = {
-        operator.name: operator.gpu if operator.placement == "gpu" and operator.gpu else operator.cpu
-        for operator in as_answered(analysis).operators
-    }
-    results = {name: {"value": _MICRO * time.time_s} for name, time in times.items() if time.time_s is not None}
+    times = {operator.name: time_in_plan(operator) for operator in as_answered(analysis).operators}
+    results = {name: {"value": _MICRO * time_s} for name, time_s in times.items() if time_s is not None}
     name = printable(f"analyze: µs of {analysis.model.name}")
     return ascii_json({"name": name, "results": results, "gradient": _GRADIENT})
