@@ -52,7 +52,7 @@ def origin(name: str, entries: Sequence[onnx.StringStringEntryProto]) -> NodeOri
         if key in _READ:  # the stack trace, which is not, is longer than all the rest
             properties[key] = entry.value
     if not properties:
-        return _from_name(name) if name.startswith("/") else NOWHERE
+        return (module_of_name(name), "", None, None) if name.startswith("/") else NOWHERE
     if PREFIX + "module" not in properties and PREFIX + "file" not in properties and SCOPES in properties:
         module, kind = _scoped(properties[SCOPES], properties.get(CLASSES, ""))
     else:
@@ -80,7 +80,7 @@ def _scoped(scopes: str, classes: str) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=4096)
-def _from_name(name: str) -> NodeOrigin:
+def module_of_name(name: str) -> str:
     """Return the module path of a TorchScript name: ``/layer1/layer1.0/conv1/Conv`` is ``layer1.0.conv1``."""
     # TorchScript repeats the whole path of a module in a container: "layer1" and then "layer1.0".
     path: list[str] = []
@@ -89,7 +89,7 @@ def _from_name(name: str) -> NodeOrigin:
             path[-1] = part
         else:
             path.append(part)
-    return ".".join(path), "", None, None
+    return ".".join(path)
 
 
 _FACTS = ("name", "ir_version", "notes", "problems")

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import AnalyzerError, ExportError, LibraryError
 from analyzer.loading.from_onnx import fed_inputs
+from analyzer.loading.onnx_graph.construction import module_of_name
 from analyzer.loading.python.example_inputs import ExampleInputs, tensor_names
 from analyzer.loading.python.input_spec import tensors_in_containers
 from analyzer.loading.python.model_weights import cuda_is_elsewhere, parameter_sizes, plain_transformers
-from analyzer.loading.python.source_lines import built_at
+from analyzer.loading.python.source_lines import built_at, source_line
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.export import Exported, origin_properties
 from analyzer.loading.torch_export.tracing import nothing_on_standard_output, quiet_exporter
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 # The newest opset that the TorchScript exporter writes: ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET of
 # torch/onnx/_constants.py.
 NEWEST_OPSET = 20
-_STEP = re.compile(r"[^/]+")
+_SMALL_BYTES = 1024
 # What the exporter puts behind the path of a module that is called again: "encoder/lstm", then
 # "encoder/lstm_1" (CreateUniqueName in torch/csrc/jit/passes/onnx/naming.cpp).
 _AGAIN = re.compile(r"_\d+$")
@@ -73,7 +74,13 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
     if not fed_inputs(proto):  # computed outside of PyTorch: the recorded graph is one constant
         raise first
     _attach_origins(proto, user)
-    missing = _strip(proto, user)
+    stored = set(user.model.state_dict())
+    for initializer in proto.graph.initializer:
+        # Small ones keep their data: a buffer can be a size or an axis, which inference of shapes needs.
+        if initializer.name in stored and initializer.ByteSize() > _SMALL_BYTES:
+            initializer.ClearField("raw_data")
+            initializer.data_location = onnx.TensorProto.EXTERNAL
+            initializer.external_data.add(key="location", value="weights")
     reason = first.message if isinstance(first, ExportError) else str(first)
     reason += "" if reason.endswith((".", "!", "?")) else "."
     parameters, parameter_bytes = parameter_sizes(user.model.parameters())
@@ -85,7 +92,6 @@ def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first
             f"Exported with TorchScript, because {reason} "
             "The graph holds only the path that the example inputs take.",
         ),
-        needs_values=missing,
         parameters=parameters,
         parameter_bytes=parameter_bytes,
     )
@@ -117,48 +123,12 @@ def _called_with_tensors(model: Module, inputs: ExampleInputs) -> Iterator[tuple
 
 
 def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
-    """Read module paths from node names like ``/layer1/layer1.0/conv1/Conv``."""
-    modules = dict(user.model.named_modules())
-    built = built_at(user.model)  # lines of constructors: this exporter keeps no stack of the call
+    """Write module, class and the line of the constructor beside each node: this exporter keeps no stack."""
+    modules, built = dict(user.model.named_modules()), built_at(user.model)
     for node in proto.graph.node:
-        steps = _STEP.findall(node.name)[:-1]
-        path = next((step for step in _paths(steps) if step in modules), "")
-        line = next((built[parent] for parent in _upwards(path) if parent in built), None)
+        path = module_of_name(node.name)
+        # A module may be called ``lstm_1`` itself: a name as it stands goes before the one without the number.
+        path = next((each for each in (path, _AGAIN.sub("", path)) if each in modules), "")
         kind = type(modules[path]).__name__ if path else user.name
-        for key, value in origin_properties(path, kind, line).items():
+        for key, value in origin_properties(path, kind, source_line("", path, built)).items():
             node.metadata_props.add(key=key, value=value)
-
-
-def _paths(steps: list[str]) -> list[str]:
-    """Candidates for the module's dotted path, the longest first: names nest whole or by their last part.
-
-    A module may be called ``lstm_1`` itself: a name as it stands goes before what it is without the number.
-    """
-    joined = [".".join(steps[start:]) for start in range(len(steps))]
-    whole = ""
-    for step in steps:
-        whole = step if step.startswith(f"{whole}.") else f"{whole}.{step}".strip(".")
-    return [path for name in (whole, *joined) for path in (name, _AGAIN.sub("", name))]
-
-
-def _upwards(path: str) -> list[str]:
-    parts = path.split(".") if path else []
-    return [".".join(parts[:end]) for end in range(len(parts), -1, -1)]
-
-
-def _strip(proto: onnx.ModelProto, user: UserModel) -> tuple[str, ...]:
-    """Take the data of parameters and buffers out again; the model can give them later."""
-    import onnx
-
-    stored = set(user.model.state_dict())
-    for initializer in proto.graph.initializer:
-        # Small ones keep their data: a buffer can be a size or an axis, which inference of shapes needs.
-        if initializer.name in stored and initializer.ByteSize() > 1024:
-            initializer.ClearField("raw_data")
-            initializer.data_location = onnx.TensorProto.EXTERNAL
-            initializer.external_data.add(key="location", value="weights")
-    return tuple(
-        initializer.name
-        for initializer in proto.graph.initializer
-        if initializer.data_location == onnx.TensorProto.EXTERNAL and initializer.name not in stored
-    )

@@ -155,17 +155,11 @@ def nothing_on_standard_output() -> Iterator[None]:
             saved, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
             stack.callback(os.close, saved)
             stack.callback(os.dup2, saved, 1)
-            stack.callback(_flush_libraries)
+            if os.name == "posix":  # what C and C++ keep back is written first
+                stack.callback(ctypes.CDLL(None).fflush, None)
             os.dup2(nowhere, 1)
             os.close(nowhere)
         yield
-
-
-def _flush_libraries() -> None:
-    """Write what C and C++ keep back for a file or a pipe, where there is such a function to ask."""
-    if os.name == "posix":
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).fflush(None)
 
 
 _LAST = 2**63 - 1  # the end of ``x[:]`` where the size is a symbol
