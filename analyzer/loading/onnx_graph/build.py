@@ -193,8 +193,6 @@ _SAME_VALUES = frozenset(
     {"Cast", "Expand", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Split"})
-# Operators whose first operand is a shape; of all others the values of a later one decide.
-_SHAPE_FIRST = frozenset({"ConstantOfShape"})
 
 
 def with_known_sizes(
@@ -216,13 +214,14 @@ def with_known_sizes(
     def shown(node: Node, _: object) -> Sequence[Sequence[int] | None]:
         return [None if tensor is None else shapes.get(tensor.name) for tensor in node.outputs]
 
-    closing = _Closing(graph, values, shown, SizeOrigin(kind="measured") if shapes else None)
-    nodes = tuple(map(closing.closed, graph.nodes))
-    if not closing.changed:
+    origin = SizeOrigin(kind="measured") if shapes else None
+    nodes, changed, origins = _with_sizes(graph, values, shown, origin)
+    if not changed:
         return graph
-    outputs = tuple(map(closing.now, graph.outputs))
-    origins = {**graph.size_origins, **closing.origins}
-    return dataclasses.replace(graph, nodes=nodes, outputs=outputs, size_origins=origins)
+    outputs = tuple(changed.get(tensor.name, tensor) for tensor in graph.outputs)
+    return dataclasses.replace(
+        graph, nodes=tuple(nodes), outputs=outputs, size_origins={**graph.size_origins, **origins}
+    )
 
 
 def expected_shapes(graph: Graph) -> Mapping[str, tuple[int, ...]]:
@@ -243,10 +242,8 @@ def expected_shapes(graph: Graph) -> Mapping[str, tuple[int, ...]]:
         other, count = compared.get(node.name, ("", 0))
         return _most(node, inputs, max(count, rivals[other]) if other else 1)
 
-    closing = _Closing(graph, {}, bound, SizeOrigin(kind="measured"))
-    for node in graph.nodes:
-        closing.closed(node)
-    return {name: tuple(size or 0 for size in tensor.shape or ()) for name, tensor in closing.changed.items()}
+    _, changed, _ = _with_sizes(graph, {}, bound, SizeOrigin(kind="measured"))
+    return {name: tuple(size or 0 for size in tensor.shape or ()) for name, tensor in changed.items()}
 
 
 def open_tensors(graph: Graph) -> tuple[str, ...]:
@@ -259,8 +256,13 @@ def _is_open(tensor: Tensor | None) -> bool:
     return tensor is not None and tensor.elements is None and "(" not in tensor.dtype.name
 
 
-class _Closing:
-    """One walk through a graph, in which sizes become known.
+def _with_sizes(
+    graph: Graph,
+    values: Mapping[str, Array],
+    further: Callable[[Node, Sequence[Tensor | None]], Sequence[Sequence[int] | None]],
+    shown: SizeOrigin | None,
+) -> tuple[list[Node], Mapping[str, Tensor], Mapping[str, SizeOrigin]]:
+    """Return the nodes with the sizes that become known in one walk, the tensors that have them, and why.
 
     Args:
         graph: The model.
@@ -268,86 +270,74 @@ class _Closing:
         further: Whole shapes of a node's outputs, by what it reads, where nothing else tells them.
         shown: The origin of these, and of what follows from them.
     """
+    changed: dict[str, Tensor] = {}
+    origins: dict[str, SizeOrigin] = {}
+    memo: Memo = {}
+    # By tensor, the inputs with values from which it follows.
+    behind: dict[str, frozenset[str]] = {name: frozenset({name}) for name in values}
 
-    def __init__(
-        self,
-        graph: Graph,
-        values: Mapping[str, Array],
-        further: Callable[[Node, Sequence[Tensor | None]], Sequence[Sequence[int] | None]],
-        shown: SizeOrigin | None,
-    ) -> None:
-        self.changed: dict[str, Tensor] = {}
-        self.origins: dict[str, SizeOrigin] = {}
-        self._ir_version = graph.ir_version
-        self._further = further
-        self._shown = shown
-        self._memo: Memo = {}
-        self._behind: dict[str, frozenset[str]] = {name: frozenset({name}) for name in values}
-        self._evaluation = Evaluation.of(
-            graph,
-            values,
-            shape_of=lambda tensor: self.now(tensor).shape,
-            most=_MOST_ELEMENTS,
-            left=_MOST_OPERATORS,
-            by_reference=True,
-        )
+    def now(tensors: Sequence[Tensor | None]) -> tuple[Tensor | None, ...]:
+        return tuple(None if tensor is None else changed.get(tensor.name, tensor) for tensor in tensors)
 
-    def now(self, tensor: Tensor) -> Tensor:
-        """Return a tensor with its size, once that is known."""
-        return self.changed.get(tensor.name, tensor)
-
-    def closed(self, node: Node) -> Node:
-        """Return the node with the sizes of what it reads and gives."""
-        inputs = tuple(None if tensor is None else self.now(tensor) for tensor in node.inputs)
-        sources = frozenset[str]().union(
-            *(self._behind.get(tensor.name, frozenset()) for tensor in node.present_inputs)
-        )
+    evaluation = Evaluation.of(
+        graph,
+        values,
+        shape_of=lambda tensor: (changed.get(tensor.name) or tensor).shape,
+        most=_MOST_ELEMENTS,
+        left=_MOST_OPERATORS,
+        by_reference=True,
+    )
+    nodes = []
+    for node in graph.nodes:
+        inputs = now(node.inputs)
+        sources = frozenset[str]().union(*(behind.get(tensor.name, ()) for tensor in node.present_inputs))
         if sources:
-            self._behind |= dict.fromkeys((tensor.name for tensor in node.present_outputs), sources)
+            behind |= dict.fromkeys((tensor.name for tensor in node.present_outputs), sources)
         if any(map(_is_open, node.outputs)):
-            self._close(node, inputs, sources)
-        outputs = tuple(None if tensor is None else self.now(tensor) for tensor in node.outputs)
-        if inputs == node.inputs and outputs == node.outputs:  # tensors compare by identity
-            return node
-        return dataclasses.replace(node, inputs=inputs, outputs=outputs)
-
-    def _close(self, node: Node, inputs: Sequence[Tensor | None], sources: frozenset[str]) -> None:
-        read = [self.origins[tensor.name] for tensor in node.present_inputs if tensor.name in self.origins]
-        given = SizeOrigin(kind="given", inputs=tuple(sorted(sources))) if sources else None
-        inferred, further = self._inferred(node, inputs), self._further(node, inputs)
-        for position, tensor in enumerate(node.outputs):
-            if tensor is None or not _is_open(tensor):
-                continue
-            shape, origin = inferred[position], read[0] if read else given
-            if shape is None and (value := self._evaluation.value(tensor)) is not None:
-                shape, origin = value.shape, given
-            if shape is None or origin is None:
-                shape, origin = further[position] if shape is None else shape, self._shown
-            if shape is not None and origin is not None and _agrees(tensor.shape, shape):
-                self.changed[tensor.name] = dataclasses.replace(tensor, shape=tuple(shape))
-                self.origins[tensor.name] = origin
-
-    def _inferred(self, node: Node, inputs: Sequence[Tensor | None]) -> Sequence[Sequence[int] | None]:
-        """Return whole shapes of the outputs, from those of the inputs and from the values that decide them."""
-        proto = node_proto(node)
-        if node.domain != DEFAULT_DOMAIN or node.graphs or proto is None or any(map(_is_open, inputs)):
-            return [None] * len(node.outputs)
-        known = [
-            dataclasses.replace(tensor, value=self._evaluation.value(tensor))
-            if tensor is not None
-            and tensor.value is None
-            and not tensor.dtype.is_float
-            and (position or node.op_type in _SHAPE_FIRST)
-            else tensor
-            for position, tensor in enumerate(inputs)
-        ]
-        types, _ = infer_node(proto, known, {node.domain: node.version}, self._ir_version, memo=self._memo)
-        return [_whole(types[name][1]) if name in types else None for name in proto.output]
+            read = [origins[tensor.name] for tensor in node.present_inputs if tensor.name in origins]
+            given = SizeOrigin(kind="given", inputs=tuple(sorted(sources))) if sources else None
+            inferred, others = (
+                _inferred_shapes(node, inputs, evaluation, graph.ir_version, memo),
+                further(node, inputs),
+            )
+            for tensor, shape, other in zip(node.outputs, inferred, others, strict=True):
+                if tensor is None or not _is_open(tensor):
+                    continue
+                origin = read[0] if read else given
+                if shape is None and (value := evaluation.value(tensor)) is not None:
+                    shape, origin = value.shape, given
+                if shape is None or origin is None:
+                    shape, origin = other if shape is None else shape, shown
+                if shape is not None and origin is not None and _agrees(tensor.shape, shape):
+                    changed[tensor.name] = dataclasses.replace(tensor, shape=tuple(shape))
+                    origins[tensor.name] = origin
+        outputs = now(node.outputs)
+        if (inputs, outputs) != (node.inputs, node.outputs):  # tensors compare by identity
+            node = dataclasses.replace(node, inputs=inputs, outputs=outputs)
+        nodes.append(node)
+    return nodes, changed, origins
 
 
-def _whole(shape: Shape) -> Sequence[int] | None:
-    sizes = [size for size in shape or () if size is not None]
-    return None if shape is None or len(sizes) < len(shape) else sizes
+def _inferred_shapes(
+    node: Node, inputs: Sequence[Tensor | None], evaluation: Evaluation, ir_version: int, memo: Memo
+) -> Sequence[Sequence[int] | None]:
+    """Return whole shapes of the outputs, from those of the inputs and from the values that decide them."""
+    proto = node_proto(node)
+    if node.domain != DEFAULT_DOMAIN or node.graphs or proto is None or any(map(_is_open, inputs)):
+        return [None] * len(node.outputs)
+    known = [
+        dataclasses.replace(tensor, value=evaluation.value(tensor))
+        if tensor is not None
+        and tensor.value is None
+        and not tensor.dtype.is_float
+        # Of ConstantOfShape the first operand is a shape; of all others the values of a later one decide.
+        and (position or node.op_type == "ConstantOfShape")
+        else tensor
+        for position, tensor in enumerate(inputs)
+    ]
+    types, _ = infer_node(proto, known, {node.domain: node.version}, ir_version, memo=memo)
+    shapes = [types[name][1] if name in types else None for name in proto.output]
+    return [None if shape is None or None in shape else [size or 0 for size in shape] for shape in shapes]
 
 
 def _agrees(known: Shape, inferred: Sequence[int]) -> bool:

@@ -1,8 +1,8 @@
 """A training step at every batch, from its graphs at two: each number grows by the same an example.
 
-PyTorch traces a step at one batch. Two traces of the same operators give every size, attribute and small
-constant a start and a growth. They hold at every batch if all are multiples of the batch (what also grows with
-its square is no multiple of it at both), or if a third trace comes out as they say.
+PyTorch traces a step at one batch. Two traces of the same operators give every size, and every whole number of
+an attribute or a small constant, a start and a growth. They hold at every batch if all are multiples of the
+batch (what also grows with its square is no multiple of it at both), or if a third trace comes out as they say.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Real numbers computed at two batches in single precision agree to this.
-_CLOSE = 1e-6
-
 
 class DifferentError(ValueError):
     """Two graphs are not the same operators at two batches, or a number does not grow evenly."""
@@ -28,25 +25,15 @@ class DifferentError(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearInBatch:
-    """Numbers at every batch: ``start + slope * batch + inverse / batch``.
-
-    Attributes:
-        like: Those at one batch, a number or an array.
-        start: At batch 0.
-        slope: For each example more.
-        inverse: Real numbers that are this over the batch (a mean's divisor).
-    """
+    """Whole numbers at every batch: ``start + slope * batch``, a number or an array as ``like`` is."""
 
     like: Any
     start: Array
     slope: Array
-    inverse: Array
 
     def at(self, batch: int) -> Any:
-        """Return the numbers at a batch, in the type of those at the first."""
+        """Return the numbers at a batch."""
         numbers = self.start + self.slope * batch
-        if self.inverse.any():
-            numbers = numbers + self.inverse / batch
         return numbers.astype(self.like.dtype) if hasattr(self.like, "dtype") else numbers.item()
 
 
@@ -136,7 +123,8 @@ def bound(first: Graph, one: int, second: Graph, other: int) -> AnyBatch:
     for a, b in _pairs(first, second):
         # One constant here may be several there, where two numbers happen to be equal at this batch.
         if a.name in seen:
-            _same(_alike(seen[a.name], b, close=0.0))
+            once = seen[a.name].value
+            _same(_alike(seen[a.name], b) and (once is None or (b.value is not None and _equal(once, b.value))))
             continue
         seen[a.name] = b
         _same(a.dtype == b.dtype and a.constant == b.constant)
@@ -173,31 +161,25 @@ class _Joining:
             parts = tuple(self.joined(x, y) for x, y in zip(a, b, strict=True))
             return a if all(part is x for part, x in zip(parts, a, strict=True)) else parts
         _same(type(a) is type(b))  # before values: True == 1 == 1.0 in Python
-        if _equal(a, b, close=0.0):
-            return a
         is_array = hasattr(a, "dtype")
+        if _equal(a, b):
+            return a
         _same(a.shape == b.shape and a.dtype == b.dtype if is_array else type(a) in (int, float))
         return self._line(a, b)
 
-    def _line(self, a: Any, b: Any) -> LinearInBatch:
+    def _line(self, a: Any, b: Any) -> Any:
         import numpy as np
 
-        step, x, y = self.other - self.one, np.asarray(a), np.asarray(b)
-        if x.dtype.kind in "iu":
-            # A size is a whole number at every batch only if it grows by a whole number an example.
-            slope, rest = np.divmod(y.astype(np.int64) - x.astype(np.int64), step)
-            _same(not rest.any())
-            start = x.astype(np.int64) - slope * self.one
-            self.proportional &= not start[slope != 0].any()
-            return LinearInBatch(like=a, start=start, slope=slope, inverse=np.zeros_like(start))
-        _same(x.dtype.kind == "f")
-        x, y = x.astype(np.float64), y.astype(np.float64)
-        with np.errstate(invalid="ignore"):
-            # A mean over the batch divides by it: the product with the batch stays. A line fits any two.
-            is_mean = (x != y) & (abs(x * self.one - y * self.other) <= _CLOSE * abs(x * self.one))
-            slope = np.where(is_mean | (x == y), 0.0, (y - x) / step)
-        start = np.where(is_mean, 0.0, x - slope * self.one)
-        return LinearInBatch(like=a, start=start, slope=slope, inverse=np.where(is_mean, x * self.one, 0.0))
+        x, y = np.asarray(a), np.asarray(b)
+        if x.dtype.kind == "f":  # a mean's divisor, say: no figure depends on it
+            return a
+        _same(x.dtype.kind in "iu")
+        # A size is a whole number at every batch only if it grows by a whole number an example.
+        slope, rest = np.divmod(y.astype(np.int64) - x.astype(np.int64), self.other - self.one)
+        _same(not rest.any())
+        start = x.astype(np.int64) - slope * self.one
+        self.proportional &= not start[slope != 0].any()
+        return LinearInBatch(like=a, start=start, slope=slope)
 
 
 def _rows(graph: Graph) -> list[Sequence[Tensor | None]]:
@@ -246,33 +228,20 @@ def _pairs(first: Graph, second: Graph) -> list[tuple[Tensor, Tensor]]:
 
 
 def agree(interpolated: Graph, traced: Graph) -> bool:
-    """Return whether a bound graph is what PyTorch traces at that batch: operators, sizes, constants.
-
-    Constants that grow with the batch are compared by their sizes alone.
-    """
-    traced = without_constants(traced)
+    """Return whether a bound graph is what PyTorch traces at that batch: operators, sizes and types."""
     try:
-        tensors = _pairs(interpolated, traced)
+        return all(_alike(a, b) for a, b in _pairs(interpolated, without_constants(traced)))
     except DifferentError:
         return False
-    return all(_alike(a, b, close=_CLOSE) for a, b in tensors) and all(
-        _equal(value, twin.attributes[name], close=_CLOSE)
-        for node, twin in zip(interpolated.nodes, traced.nodes, strict=True)
-        for name, value in node.attributes.items()
-    )
 
 
-def _alike(a: Tensor, b: Tensor, *, close: float) -> bool:
-    if (a.shape, a.dtype, a.constant) != (b.shape, b.dtype, b.constant):
-        return False
-    return a.value is None or (b.value is not None and _equal(a.value, b.value, close=close))
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return (a.shape, a.dtype, a.constant) == (b.shape, b.dtype, b.constant)
 
 
-def _equal(a: Any, b: Any, *, close: float) -> bool:
+def _equal(a: Any, b: Any) -> bool:
     import numpy as np
 
-    if hasattr(a, "dtype") and a.dtype.kind == "f":
-        return a.shape == b.shape and bool(np.allclose(a, b, rtol=close, atol=0, equal_nan=True))
-    if isinstance(a, float):
-        return bool(abs(a - b) <= close * abs(b) or a == b)
-    return bool(np.array_equal(a, b)) if hasattr(a, "dtype") else bool(a == b)
+    if not hasattr(a, "dtype"):
+        return bool(a == b)
+    return bool(np.array_equal(a, b, equal_nan=a.dtype.kind == "f"))
