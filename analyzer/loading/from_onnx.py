@@ -16,9 +16,9 @@ from analyzer.loading.onnx_graph.fitting_sizes import evaluate, symbols
 from analyzer.loading.onnx_graph.node_validity import file_problems
 from analyzer.loading.onnx_graph.normalize import name_nodes
 from analyzer.loading.python.input_spec import InputSpec, is_one_graph, named_by_position, values_problem
-from analyzer.loading.python.layer_inputs import IMAGE_SIDE
+from analyzer.loading.python.layers import IMAGE_SIDE
 from analyzer.loading.python.source_lines import shown_path
-from analyzer.loading.shape_inference.protobuf_values import size_name
+from analyzer.loading.shape_inference.onnx_inference import size_name
 from analyzer.reading import DEFAULT_LIMITS, Limits
 from analyzer.text import listed
 
@@ -178,7 +178,7 @@ def _images_of_usual_size(
 
 
 _IMAGE_RANK, _CHANNELS = 4, (1, 3)
-# As the layers of Python models get them: ``images`` of loading/python/layer_inputs.py.
+# As the layers of Python models get them: ``images`` of loading/python/layers.py.
 _SIDES = {"H": int(IMAGE_SIDE), "W": int(IMAGE_SIDE)}
 _LAYOUTS = (
     *(("NCHW", _SIDES), ("NHWC", _SIDES), ("HWC", _SIDES), ("CHW", _SIDES)),

@@ -216,7 +216,7 @@ def _export_first_that_works(request: _Request) -> tuple[UserModel, ExampleInput
             if weights == "real" or not (exported.needs_values or (exported.needs_real and user.meta)):
                 return user, inputs, exported
     assert first is not None
-    from analyzer.loading.torch_export.torchscript import export_torchscript
+    from analyzer.loading.torch_export.export import export_torchscript
 
     try:
         request.progress("exporting to ONNX with TorchScript")

@@ -21,7 +21,7 @@ from analyzer.figures import Figure, total
 from analyzer.graph import Graph
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.python.input_spec import InputSpec, parse_input
-from analyzer.loading.python.plain_call import beyond_table
+from analyzer.loading.python.layers import beyond_table
 from analyzer.loading.weights import Runnable, deciding_values, filled_with_text, materialise
 from analyzer.measurement.child_process import measure
 from analyzer.measurement.cuda_libraries import free_bytes

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analyzer.errors import UsageError
+from analyzer.loading.input_values import read_input_data
 from analyzer.loading.model_reference import parse_argument, parse_reference
-from analyzer.loading.python.input_data import read_input_data
 from analyzer.loading.python.input_spec import InputSpec, parse_input
 from analyzer.loading.python.source_lines import repository_root, shown_path
 from analyzer.option_kinds import AUTO, Command, one_of

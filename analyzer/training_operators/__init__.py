@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from analyzer.graph import Node
-from analyzer.training_operators import gradients, optimizer_steps, spatial
+from analyzer.training_operators import gradients, optimizer_steps
 from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder
 from analyzer.training_operators.optimizer_steps import (
     IMPLEMENTATION,
@@ -51,8 +51,8 @@ _DEFINITIONS: Mapping[str, Callable[[DefinitionBuilder, Node], None]] = {
     "Adagrad": optimizer_steps.adagrad,
     "Adamax": optimizer_steps.adamax,
     "Adadelta": optimizer_steps.adadelta,
-    "AveragePoolGrad": spatial.average_pool_grad,
-    "ResizeGrad": spatial.through_matrices,
+    "AveragePoolGrad": gradients.average_pool_grad,
+    "ResizeGrad": gradients.through_matrices,
 }
 
 

@@ -18,10 +18,10 @@ from onnx import TensorProto, helper
 
 from analyzer import analyze
 from analyzer.errors import AnalyzerError, InputError, UsageError
+from analyzer.loading.input_values import read_input_data
 from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
-from analyzer.loading.python.input_data import read_input_data
 from analyzer.loading.weights import materialise
 from analyzer.pipeline.options import make_options
 

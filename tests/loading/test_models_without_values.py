@@ -17,7 +17,7 @@ from analyzer.loading.load import load
 from analyzer.loading.loaded import Loaded
 from analyzer.loading.model_reference import parse_reference
 from analyzer.loading.python.example_inputs import ExampleInputs
-from analyzer.loading.python.plain_call import call
+from analyzer.loading.python.layers import call
 from analyzer.loading.python.user_model import load_user_model
 from analyzer.reading import Limits
 

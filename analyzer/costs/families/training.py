@@ -8,7 +8,7 @@ from analyzer.costs.cost import Cost, cost, elements
 from analyzer.costs.registry import count_node, rule
 from analyzer.graph import Node
 from analyzer.training_operators import DOMAIN, definition
-from analyzer.training_operators.spatial import axis_matrices
+from analyzer.training_operators.gradients import axis_matrices
 
 TRAINING = "ai.onnx.preview.training"
 

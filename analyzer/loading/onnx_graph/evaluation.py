@@ -28,7 +28,7 @@ from analyzer.graph import (
     Shape,
     Tensor,
 )
-from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS, LONGEST, SMALL, Type
+from analyzer.loading.shape_inference.onnx_inference import GRAPH_KINDS, LONGEST, SMALL, Type
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NEVER_FOLDED
 
 if TYPE_CHECKING:

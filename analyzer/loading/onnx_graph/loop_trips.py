@@ -18,8 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor, Trips
 from analyzer.loading.onnx_graph.evaluation import Evaluation, taken_branch
-from analyzer.loading.shape_inference.onnx_inference import common_shape, condition_stays_true
-from analyzer.loading.shape_inference.protobuf_values import UNKNOWN_TYPE, Type
+from analyzer.loading.shape_inference.onnx_inference import (
+    UNKNOWN_TYPE,
+    Type,
+    common_shape,
+    condition_stays_true,
+)
 
 if TYPE_CHECKING:
     import numpy as np

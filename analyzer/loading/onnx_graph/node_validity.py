@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.errors import GraphError, ModelError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
-from analyzer.loading.shape_inference.onnx_inference import WITH_GRAPHS
-from analyzer.loading.shape_inference.protobuf_values import GRAPH_KINDS
+from analyzer.loading.shape_inference.onnx_inference import GRAPH_KINDS, WITH_GRAPHS
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN
 from analyzer.text import plural
 from analyzer.units import byte_count

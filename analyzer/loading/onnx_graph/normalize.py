@@ -18,13 +18,15 @@ from analyzer.loading.onnx_graph.construction import NOWHERE, NodeOrigin, origin
 from analyzer.loading.onnx_graph.fitting_sizes import evaluate, is_symbol, symbols
 from analyzer.loading.onnx_graph.node_validity import check_budget, check_nodes
 from analyzer.loading.onnx_graph.onnx_file import KEEP_BYTES, check_versions
-from analyzer.loading.shape_inference.onnx_inference import graph_types, merged, without_sizes
-from analyzer.loading.shape_inference.protobuf_values import (
+from analyzer.loading.shape_inference.onnx_inference import (
     EXTERNAL,
     GRAPH_KINDS,
     Type,
     declared_type,
+    graph_types,
+    merged,
     size_name,
+    without_sizes,
 )
 from analyzer.process import now_at
 from analyzer.reading import DEFAULT_LIMITS, Limits

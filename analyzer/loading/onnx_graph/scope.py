@@ -34,14 +34,15 @@ from analyzer.loading.onnx_graph.loop_trips import TensorSequence, followed, wit
 from analyzer.loading.onnx_graph.normalize import dangling, rows_of
 from analyzer.loading.shape_inference import onnx_inference
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
-from analyzer.loading.shape_inference.onnx_inference import body_inputs, control_flow_types
-from analyzer.loading.shape_inference.protobuf_values import (
+from analyzer.loading.shape_inference.onnx_inference import (
     GRAPH_KINDS,
     LONGEST,
     UNKNOWN_TYPE,
     Type,
     attribute_value,
+    body_inputs,
     checked,
+    control_flow_types,
     declared_type,
     plain_attributes,
     tensor_value,

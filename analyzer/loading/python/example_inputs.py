@@ -33,9 +33,17 @@ from analyzer.loading.python.input_spec import (
     parameter_of,
     register_containers,
 )
-from analyzer.loading.python.layer_inputs import MASKS, OpenLength, OpenSide, OpenWidth
+from analyzer.loading.python.layers import (
+    MASKS,
+    OpenLength,
+    OpenSide,
+    OpenWidth,
+    call,
+    first_rows,
+    given_width,
+    misfit,
+)
 from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta
-from analyzer.loading.python.plain_call import call, first_rows, given_width, misfit
 from analyzer.loading.python.source_lines import first_line
 from analyzer.loading.python.user_model import DEFAULT_BATCH, UserModel, call_offered
 from analyzer.loading.torch_private import leaves_with_steps, tree_leaves, tree_map

@@ -17,7 +17,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from analyzer.loading.python.input_spec import GRAPH_EDGES, InputSpec
-from analyzer.loading.python.layer_inputs import (
+from analyzer.loading.python.layers import (
     IMAGE_SIDE,
     INDEX,
     INDICES,

@@ -20,11 +20,18 @@ from typing import TYPE_CHECKING
 from analyzer.errors import AnalyzerError, InputError, ModelError
 from analyzer.loading.dependencies import Dependencies, recording
 from analyzer.loading.model_reference import Reference
-from analyzer.loading.python.construction import called_with, require_fitting, required_by, values_of
 from analyzer.loading.python.first_forward import FirstForward, ScriptRun, no_training, one_run
 from analyzer.loading.python.hugging_face import configured, inputs_of_library
 from analyzer.loading.python.input_spec import InputSpec, parameter_of
-from analyzer.loading.python.model_choice import ChosenModel, choose, unwrapped
+from analyzer.loading.python.model_choice import (
+    ChosenModel,
+    called_with,
+    choose,
+    require_fitting,
+    required_by,
+    unwrapped,
+    values_of,
+)
 from analyzer.loading.python.model_weights import ValuedWeights, built_with, cuda_is_elsewhere, on_meta
 from analyzer.loading.python.source_lines import construction_lines
 from analyzer.loading.python.user_module import (

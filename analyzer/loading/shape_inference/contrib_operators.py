@@ -25,8 +25,7 @@ from analyzer.graph import (
     Tensor,
     broadcast,
 )
-from analyzer.loading.shape_inference.onnx_inference import AttributeMap, InputTensors, infer_node
-from analyzer.loading.shape_inference.protobuf_values import Type
+from analyzer.loading.shape_inference.onnx_inference import AttributeMap, InputTensors, Type, infer_node
 from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, NCHWC_DOMAIN, NHWC_DOMAIN
 
 if TYPE_CHECKING:

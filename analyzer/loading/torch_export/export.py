@@ -2,24 +2,35 @@
 
 ``torch.onnx.export`` (torch.export) does the translation without its optimiser, which would rename BatchNorm
 into Conv; a light pass of our own then folds the shape arithmetic that the translation leaves behind. The
-TorchScript exporter is the fallback and is named in the report.
+TorchScript exporter is the fallback and is named in the report: it records the one path that the example inputs
+take, needs real weights, and knows no source lines, so that operators get the line that built their module.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from analyzer.errors import ExportError, LibraryError
+from analyzer.errors import AnalyzerError, ExportError, LibraryError
+from analyzer.loading.from_onnx import fed_inputs
 from analyzer.loading.loaded import ExportFacts
-from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES
+from analyzer.loading.onnx_graph.construction import CLASSES, SCOPES, module_of_name
 from analyzer.loading.onnx_graph.normalize import name_nodes
-from analyzer.loading.python.example_inputs import ExampleInputs
-from analyzer.loading.python.model_weights import cuda_is_elsewhere, fake_like, parameter_sizes, without_data
+from analyzer.loading.python.example_inputs import ExampleInputs, tensor_names
+from analyzer.loading.python.input_spec import tensors_in_containers
+from analyzer.loading.python.model_weights import (
+    cuda_is_elsewhere,
+    fake_like,
+    parameter_sizes,
+    plain_transformers,
+    without_data,
+)
 from analyzer.loading.python.source_lines import built_at, shown_path, source_line, statement
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.torch_export.failures import (
@@ -31,6 +42,7 @@ from analyzer.loading.torch_export.failures import (
 from analyzer.loading.torch_export.tracing import (
     decomposed,
     has_autocast,
+    nothing_on_standard_output,
     quiet_exporter,
     trace,
     translations,
@@ -39,9 +51,14 @@ from analyzer.loading.torch_export.tracing import (
 from analyzer.loading.torch_private import (
     fake_tensor_mode,
     recurrences_by_one_step,
+    replaced,
     translations_gathered_once,
+    tree_flatten,
+    tree_leaves,
     tree_map,
+    tree_unflatten,
 )
+from analyzer.run_folder import run_folder
 
 if TYPE_CHECKING:
     import onnx
@@ -52,6 +69,9 @@ if TYPE_CHECKING:
     from analyzer.loading.torch_private import PythonKernel
 
     Constants = Mapping[ir.Value, ir.TensorProtocol]
+    from torch import Tensor
+    from torch.nn import Module
+
 
 BATCH_SYMBOL = "batch"
 # Initializers up to this many elements keep their values: shapes, axes, scalars, small tables. Inference reads
@@ -488,3 +508,107 @@ def _drop_still_transposes(model: ir.Model) -> None:
         source.shape = source.shape or result.shape
         onnx_ir.convenience.replace_all_uses_with(result, source)
         model.graph.remove(node, safe=True)
+
+
+# The newest opset that the TorchScript exporter writes: ONNX_TORCHSCRIPT_EXPORTER_MAX_OPSET of
+# torch/onnx/_constants.py.
+NEWEST_OPSET = 20
+_SMALL_BYTES = 1024
+# What the exporter puts behind the path of a module that is called again: "encoder/lstm", then
+# "encoder/lstm_1" (CreateUniqueName in torch/csrc/jit/passes/onnx/naming.cpp).
+_AGAIN = re.compile(r"_\d+$")
+
+
+def export_torchscript(user: UserModel, inputs: ExampleInputs, opset: int, first: AnalyzerError) -> Exported:
+    """Export with fixed shapes through TorchScript; where that fails too, ``first`` is raised again."""
+    import onnx
+    import torch
+
+    names = tensor_names(user, inputs)
+    try:
+        with (
+            run_folder() as folder,
+            quiet_exporter(),
+            nothing_on_standard_output(),
+            redirect_stdout(io.StringIO()),
+            plain_transformers(),
+            cuda_is_elsewhere("cpu"),
+            _called_with_tensors(user.model, inputs) as tensors,
+        ):
+            path = folder / "model.onnx"
+            torch.onnx.export(
+                user.model,
+                tensors,
+                path,
+                dynamo=False,
+                opset_version=min(opset, NEWEST_OPSET),
+                export_params=True,  # without them weights would be inputs like those of the model
+                do_constant_folding=False,  # it makes constants of weights, under names that no state dict has
+                input_names=names,
+            )
+            proto = onnx.load(path)
+    except LibraryError:
+        raise
+    except Exception:  # the first exporter's words are the better ones
+        raise first from None
+    if not fed_inputs(proto):  # computed outside of PyTorch: the recorded graph is one constant
+        raise first
+    _attach_origins(proto, user)
+    stored = set(user.model.state_dict())
+    for initializer in proto.graph.initializer:
+        # Small ones keep their data: a buffer can be a size or an axis, which inference of shapes needs.
+        if initializer.name in stored and initializer.ByteSize() > _SMALL_BYTES:
+            initializer.ClearField("raw_data")
+            initializer.data_location = onnx.TensorProto.EXTERNAL
+            initializer.external_data.add(key="location", value="weights")
+    reason = first.message if isinstance(first, ExportError) else str(first)
+    reason += "" if reason.endswith((".", "!", "?")) else "."
+    parameters, parameter_bytes = parameter_sizes(user.model.parameters())
+    return Exported(
+        proto=proto,
+        static_batch=inputs.batch,
+        exporter="torchscript",
+        notes=(
+            f"Exported with TorchScript, because {reason} "
+            "The graph holds only the path that the example inputs take.",
+        ),
+        parameters=parameters,
+        parameter_bytes=parameter_bytes,
+    )
+
+
+@contextmanager
+def _called_with_tensors(model: Module, inputs: ExampleInputs) -> Iterator[tuple[Any, ...]]:
+    """Inside the block the model takes and returns tensors alone, no keywords, dicts or records."""
+    import torch
+
+    if isinstance(model, torch.jit.ScriptModule):
+        schema: Any = getattr(model.forward, "schema")  # noqa: B009 - a compiled method, which typing takes for any
+        order = [argument.name for argument in schema.arguments[1:]]
+        named = sorted(inputs.keywords.items(), key=lambda pair: order.index(pair[0]))
+        yield (*inputs.arguments, *(value for _, value in named))
+        return
+    leaves, spec = tree_flatten(inputs.tree)
+    forward = model.forward
+
+    def called(*tensors: Tensor) -> tuple[Tensor, ...]:
+        remaining = iter(tensors)
+        filled = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        arguments, keywords = tree_unflatten(filled, spec)
+        outputs = tree_leaves(tensors_in_containers(forward(*arguments, **keywords)))
+        return tuple(leaf for leaf in outputs if isinstance(leaf, torch.Tensor))
+
+    with replaced(model, "forward", called):
+        yield tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
+
+
+def _attach_origins(proto: onnx.ModelProto, user: UserModel) -> None:
+    """Write module, class and the line of the constructor beside each node: this exporter keeps no stack."""
+    modules, built = dict(user.model.named_modules()), built_at(user.model)
+    for node in proto.graph.node:
+        path = module_of_name(node.name)
+        # A module may be called ``lstm_1`` itself: a name as it stands goes before the one without the number.
+        path = next((each for each in (path, _AGAIN.sub("", path)) if each in modules), "")
+        kind = type(modules[path]).__name__ if path else user.name
+        for key, value in origin_properties(path, kind, source_line("", path, built)).items():
+            node.metadata_props.add(key=key, value=value)

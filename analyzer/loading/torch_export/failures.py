@@ -15,8 +15,8 @@ from analyzer.errors import AnalyzerError, ExportError, InputError, LibraryError
 from analyzer.loading.dependencies import is_library
 from analyzer.loading.python.example_inputs import ExampleInputs, tensor_names
 from analyzer.loading.python.input_spec import GRAPH_EDGES
+from analyzer.loading.python.layers import call, misfit
 from analyzer.loading.python.model_weights import cuda_is_elsewhere
-from analyzer.loading.python.plain_call import call, misfit
 from analyzer.loading.python.source_lines import at_line, source_line
 from analyzer.loading.python.user_model import UserModel
 from analyzer.loading.python.user_module import user_failure
