@@ -42,7 +42,7 @@ def peak_memory_bytes(graph: Graph, *, inputs: bool = True, in_place: bool = Tru
         input_sizes = [tensor.nbytes for tensor in graph.inputs]
         if None in input_sizes:
             return None
-        live = sum(size for size in input_sizes if size is not None)
+        live = sum(filter(None, input_sizes))
     peak = live
     expiring: dict[int, list[str]] = {}
     for node in graph.nodes:
@@ -172,13 +172,10 @@ def _peak(graph: Graph, gradients: set[str]) -> int | None:
     numbered = tuple(
         node if node.index == index else replace(node, index=index) for index, node in enumerate(before)
     )
-    computed = {tensor.name: tensor for node in before for tensor in node.present_outputs}
-    # Sorted: `gradients` is a set, and a record must have the same bytes at each run.
-    outputs = tuple(computed[name] for name in sorted(gradients) if name in computed)
-    outputs += tuple(
-        tensor for tensor in graph.outputs if tensor.name in computed and tensor.name not in gradients
+    gradient_tensors = tuple(
+        tensor for node in before for tensor in node.present_outputs if tensor.name in gradients
     )
-    return peak_memory_bytes(replace(graph, nodes=numbered, outputs=outputs))
+    return peak_memory_bytes(replace(graph, nodes=numbered, outputs=(*graph.outputs, *gradient_tensors)))
 
 
 # What a process holds of a GPU's memory before its first tensor: about 300 MB with CUDA 11.7 or newer, which

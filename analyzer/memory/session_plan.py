@@ -15,6 +15,7 @@ last first; nodes that a fusion makes come after those of the file.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -170,7 +171,7 @@ class SessionPlan:
         if None in input_sizes or any(size is None and name in needed for name, size in self._sizes.items()):
             return None
         sizes = self._sizes_of_own if inputs else self._sizes
-        return sum(size or 0 for size in input_sizes) + self._buffers.most_held(provider, sizes)
+        return sum(filter(None, input_sizes)) + self._buffers.most_held(provider, sizes)
 
 
 @dataclass
@@ -182,7 +183,7 @@ class _BufferPlan:
     output_names: set[str]
     buffer: dict[str, str] = field(default_factory=dict)
     allocated: dict[str, Value] = field(default_factory=dict)
-    uses: dict[str, int] = field(default_factory=dict)
+    uses: Counter[str] = field(default_factory=Counter)
     free: dict[tuple[object, ...], list[str]] = field(default_factory=dict)
     first: dict[str, int] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -207,17 +208,11 @@ class _BufferPlan:
                 self._release(name, position)
 
     def _count_uses(self) -> None:
-        """Count uses of each value: its making, its readers, and the caller's of inputs and results."""
-        for name in self.input_names:
-            self.buffer[name], self.uses[name] = name, 1  # the caller's, never taken over
+        """Count uses as ComputeReuseCount does: a value's making, its readers, and the caller's of a result."""
+        self.buffer.update((name, name) for name in self.input_names)  # the caller's, never taken over
+        self.uses.update(self.output_names)
         for step in self.steps:
-            for output in step.outputs:
-                # The making counts as a use, and the caller's of a result (ComputeReuseCount).
-                self.uses[output.value.name] = 1 + (output.value.name in self.output_names)
-        for step in self.steps:
-            for name in step.reads:
-                if name in self.uses:
-                    self.uses[name] += 1
+            self.uses.update((*step.reads, *(output.value.name for output in step.outputs)))
 
     def _shared_buffer(self, step: ExecutedStep, value: Value, alias_of: str | None) -> str | None:
         """Return the buffer that an output can take; None where it needs one of its own."""

@@ -18,8 +18,6 @@ from analyzer.graph import Graph, Node, Shape, Tensor, packed_bytes
 from analyzer.operators import IN_PLACE, IN_PLACE_ON_CUDA, is_view
 from analyzer.ort.blocked_layout import (
     BLOCK,
-    CONVOLUTIONS,
-    POOLS,
     inputs_in_blocks,
     to_channels_last,
 )
@@ -122,9 +120,8 @@ def steps_of(
     # In no group, or constant: neither runs, and what it gives is a weight.
     folded = set(range(len(graph.nodes))).difference(*(group.members for group in groups))
     for node in graph.nodes:
-        known = [tensor.name for tensor in node.outputs if tensor is not None and tensor.constant]
-        constants.update(known)
-        if len(known) == len(node.outputs) - node.outputs.count(None):
+        constants.update(tensor.name for tensor in node.present_outputs if tensor.constant)
+        if constants.issuperset(tensor.name for tensor in node.present_outputs):
             folded.add(node.index)
     steps = []
     for position, group in enumerate(groups):
@@ -268,15 +265,15 @@ class _GroupReader:
                 if tensor.name not in output_names and readers and all(map(self._is_internal, readers)):
                     continue
                 source = self.alias_of_name.get(tensor.name)
-                if source is not None and source in self.computed and source not in yielded:
-                    yielded.add(source)
+                inner = self.computed.get(source or "")
+                if inner is not None and inner.name not in yielded:
+                    yielded.add(inner.name)
                     if tensor.name in output_names and self._is_removed(node):
                         # What computes it writes under the name of the graph output.
                         yielded.add(tensor.name)
-                        made = self._value(self.computed[source])
-                        yield Output(value=replace(made, name=tensor.name, tensor=tensor.name))
+                        yield Output(value=replace(self._value(inner), name=tensor.name, tensor=tensor.name))
                         continue
-                    yield Output(value=self._value(self.computed[source]))
+                    yield Output(value=self._value(inner))
                 if tensor.name not in yielded:
                     yielded.add(tensor.name)
                     yield Output(value=self._value(tensor), alias_of=source)
@@ -344,8 +341,6 @@ def blocked(
         output_names: Names of its outputs.
         block: Channels of a block.
     """
-    if not any(step.op_type in CONVOLUTIONS or step.op_type in POOLS for step in steps):
-        return list(steps)
     layout = _Layout(steps, inputs, set(output_names), block)
     for step in steps:
         layout.add(step)
@@ -380,7 +375,7 @@ class _Layout:
 
     def _add_blocked(self, step: ExecutedStep, image_inputs: Sequence[str]) -> None:
         """Put the step that reads these inputs, and what it adds, in blocks."""
-        added = step.added if step.op_type in CONVOLUTIONS else None
+        added = step.added
         names = set(image_inputs) | ({added.name} if added is not None else set())
         for name in (*image_inputs, *sorted(names.difference(image_inputs))):
             # One copy into blocks serves all that read the tensor there.
@@ -428,9 +423,9 @@ class _Layout:
 def _in_blocks(shape: Shape, block: int) -> Shape:
     # Channels are filled up to whole blocks, so that the buffer is larger than the tensor
     # (nchwc_output_channels in onnxruntime/core/optimizer/nchwc_transformer.cc).
-    if shape is None or len(shape) < 2:
+    if not shape:
         return shape
-    channels = None if shape[1] is None else -(-shape[1] // block) * block
+    channels = shape[1] and -(-shape[1] // block) * block
     return (shape[0], channels, *shape[2:])
 
 

@@ -9,7 +9,7 @@ from analyzer.graph import Node
 from analyzer.operators import does_no_work
 from analyzer.prediction.attention_pieces import attention_piece, experts_piece
 from analyzer.prediction.features import ON_CPU_ALONE, base_piece, body_pieces, pieces_of, runs_bodies
-from analyzer.prediction.work_item import Piece
+from analyzer.prediction.work_item import MALFORMED, Piece
 from analyzer.training_operators import is_defined
 
 _RULES: dict[str, Callable[[Node, Piece, float], Piece | None]] = {
@@ -29,13 +29,13 @@ def cuda_pieces_of(node: Node, cost: Cost) -> list[Piece]:
     if runs_bodies(node) and not does_no_work(node):
         try:
             return body_pieces(node, base_piece(node, cost), cuda_pieces_of)
-        except Exception:  # what is scanned has no known length: what it moves is known still
+        except MALFORMED:  # what is scanned has no known length: what it moves is known still
             return pieces_of(node, cost)
     rule = _RULES.get(node.op_type)
     if rule is None or not cost.flops or is_defined(node):
         return [piece for piece in pieces_of(node, cost) if piece.op not in ON_CPU_ALONE]
     try:
         fused = rule(node, base_piece(node, cost), float(cost.macs or 0))
-    except Exception:  # sizes that are none of its operator's, as in ``pieces_of``
+    except MALFORMED:
         fused = None
     return pieces_of(node, cost) if fused is None else [fused]

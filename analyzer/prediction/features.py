@@ -23,7 +23,7 @@ from analyzer.prediction.loop_variants import (
     variant,
     width_of,
 )
-from analyzer.prediction.work_item import FLOAT_BYTES, Kind, Piece
+from analyzer.prediction.work_item import FLOAT_BYTES, MALFORMED, Kind, Piece
 from analyzer.training_operators import definition, is_defined
 
 MOVES = frozenset(
@@ -73,7 +73,7 @@ def pieces_of(node: Node, cost: Cost) -> list[Piece]:
     rule = _RULES.get(node.op_type) or (_fallback_product if cost.macs else _vector)
     try:
         return rule(node, cost, base) or _vector(node, cost, base)
-    except Exception:  # sizes or attributes that are none of its operator's: what it moves is known still
+    except MALFORMED:  # what it moves is known still
         return [base]
 
 

@@ -11,6 +11,7 @@ from analyzer.operators import CLASSICAL_DOMAIN, INTEGER_PRODUCTS
 from analyzer.ort.blocked_layout import BLOCK
 from analyzer.prediction import irregular_pieces
 from analyzer.prediction.reference_core import loops
+from analyzer.prediction.work_item import MALFORMED
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Min", "Max"})
 _COMPARISONS = frozenset({"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"})
@@ -32,7 +33,7 @@ def variant(node: Node) -> str:
         first = node.input(1 if node.op_type == "Where" else 0)
         own = _SUFFIXES.get(first.dtype.name, "") if first is not None else ""
         return name + own if own and name + own in loops() else name
-    except Exception:  # attributes that are none of its operator's: it runs nowhere, but is counted
+    except MALFORMED:  # it runs nowhere, but is counted
         return node.op_type
 
 

@@ -44,6 +44,8 @@ def among(kinds: Iterable[Kind]) -> Bools:
 
 
 IS_PRODUCT = among(PRODUCTS)
+MALFORMED = (ArithmeticError, IndexError, TypeError, ValueError)
+"""Exceptions of a rule at a node whose sizes or attributes its operator cannot have; others are bugs."""
 # Bytes of one floating-point element as pieces count them; a precision scales them.
 FLOAT_BYTES = 4.0
 

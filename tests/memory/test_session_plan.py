@@ -151,6 +151,41 @@ def test_softmax_is_in_place_on_the_cpu_alone() -> None:
     assert SessionPlan.of(graph, alone(graph, "cuda")).peak_bytes("cuda", inputs=False) == 40 + 40
 
 
+@pytest.mark.parametrize(
+    ("second", "bytes_held"),
+    [(["x", "", "top"], 40 + 40), (["x", "", "other"], 40 + 40 + 40), (["u", "", "top"], 40 + 40 + 40)],
+)
+def test_equal_nodes_of_a_group_run_once(second: list[str], bytes_held: int) -> None:
+    # a and b (40 each, one tensor where the nodes are equal) leave the group; y takes 40.
+    nodes = [
+        node("Clip", ["x", "", "top"], ["a"]),
+        node("Clip", second, ["b"]),
+        node("Sub", ["a", "b"], ["y"]),
+    ]
+    constants = {"top": np.float32(6), "other": np.float32(7)}
+    graph = graph_of(nodes, {"x": [10], "u": [10]}, ["y"], constants)
+    groups = [Executed((0, 1), "Fused"), Executed((2,), "Sub")]
+    assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == bytes_held
+
+
+@pytest.mark.parametrize(("later", "bytes_held"), [([6, 4], 96 + 9600 + 4), ([1, 6, 4], 96 + 9600)])
+def test_a_product_of_three_axes_gives_rows(later: list[int], bytes_held: int) -> None:
+    # As a Gemm between Reshapes it writes a as [6, 4]: an e of that shape takes it over, held beside t and s.
+    nodes = [
+        node("MatMul", ["x", "w"], ["m"]),
+        node("Add", ["m", "b"], ["a"]),
+        node("Tile", ["a", "hundred"], ["t"]),
+        node("ReduceSum", ["t"], ["s"], keepdims=0),
+        node("Expand", ["s", "last"], ["e"]),
+        node("ReduceMax", ["e"], ["y"], keepdims=0),
+    ]
+    constants = {"hundred": np.array([1, 1, 100]), "last": np.array(later)}
+    weights = {"w": [8, 4], "b": [4]}
+    graph = graph_of(nodes, {"x": [1, 6, 8]}, ["y"], constants, weights)
+    groups = [Executed((0, 1), "Gemm"), *alone(graph)[2:]]
+    assert SessionPlan.of(graph, groups).peak_bytes("cpu", inputs=False) == bytes_held
+
+
 def test_an_open_size_leaves_the_peak_unknown() -> None:
     nodes = [node("NonZero", ["x"], ["a"]), node("Cast", ["a"], ["y"], to=1)]
     graph = graph_of(nodes, {"x": [4]}, ["y"])

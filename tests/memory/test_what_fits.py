@@ -112,6 +112,26 @@ def test_the_largest_batch_is_found_from_any_guess(largest: int, guess: int) -> 
     assert largest_between(lambda batch: batch <= largest, 0, 5000) == largest
 
 
+@pytest.mark.parametrize(
+    ("guess", "largest", "tried"),
+    [
+        (100, 110, [100, 101, 103, 107, 115, 111, 109, 110]),  # strides 1, 2, 4, 8; then 107 to 115 in halves
+        (100, 90, [100, 99, 97, 93, 85, 89, 91, 90]),
+        (0, 1, [1, 2]),
+        (4, 0, [4, 3, 1]),
+    ],
+)
+def test_the_largest_batch_is_sought_in_growing_strides(guess: int, largest: int, tried: list[int]) -> None:
+    batches: list[int] = []
+
+    def batch_fits(batch: int) -> bool:
+        batches.append(batch)
+        return batch <= largest
+
+    assert largest_from(batch_fits, guess) == largest
+    assert batches == tried
+
+
 def test_growth_alone_tells_the_largest_batch() -> None:
     # 100 bytes whatever the batch, 10 for each of 4: 260 bytes leave 160.
     assert largest_by_growth(100, 140, 4, 260) == 16
