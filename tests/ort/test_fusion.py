@@ -191,7 +191,7 @@ STORED: dict[str, Any] = {
     "row": (8,), "other": (8,), "w": (8, 8), "v": (8, 8), "column": (4, 1), "table": (4, 8), "rows": (1, 8),
     "kernel": (4, 3, 3, 3), "each": (4, 1, 1), "one_each": (1, 4, 1, 1), "image": (4, 4, 4),
     "bytes": np.ones((8, 8), np.uint8), "more_bytes": np.full((8, 8), 3, np.uint8), "zero_point": np.uint8(1),
-    "at0": 0, "at1": 1, "i0": [0], "i1": [1], "i2": [2], "i3": [3], "i4": [4], "end": [2**63 - 1],
+    "yes": True, "at0": 0, "at1": 1, "i0": [0], "i1": [1], "i2": [2], "i3": [3], "i4": [4], "end": [2**63 - 1],
     "shape": [2, 4, 8], "wider": [2, 2, 4, 8], "flat": [2, 4, 8], "heads": [1, 2, 8, 4],
 }  # fmt: skip
 # Every line is a model that computes y of x, by default float[2,4,8]; n is Neg (x) and k is Abs (x).
@@ -269,6 +269,11 @@ a = Exp (x) b = Exp (x) y = Sub (a, b)
 a = Pow (x, three) b = Pow (x, three) y = Sub (a, b)
 a = Pow (x, three) b = Pow (x, six) y = Sub (a, b)
 a = RandomNormalLike (x) b = RandomNormalLike (x) y = Sub (a, b)
+a = RandomUniformLike (table) b = RandomUniformLike (table) c = Sub (a, b) y = Add (x, c)
+a = RandomNormal <shape = [4, 8]> () b = RandomNormal <shape = [4, 8]> () c = Sub (a, b) y = Add (x, c)
+a = RandomUniform <shape = [4, 8]> () b = RandomUniform <shape = [4, 8]> () c = Sub (a, b) y = Add (x, c)
+a = Dropout (x, half, yes) b = Dropout (x, half, yes) y = Sub (a, b)
+a = Dropout (table, half, yes) y = Add (x, a)
 h = Shape (x) g = Reshape (n, h) y = Abs (g)
 a = Add (zero, n) y = Abs (a)
 a = Mul (one, n) y = Abs (a)

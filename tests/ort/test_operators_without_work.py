@@ -1,9 +1,7 @@
-"""Which operators do no work and which draw random numbers: as ONNX Runtime runs them."""
+"""Which operators do no work: as ONNX Runtime runs them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,9 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer.costs import count
-from analyzer.graph import Graph
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.operators import RANDOM, VIEWS, is_view
+from analyzer.operators import VIEWS, is_view
 from analyzer.ort.execution import launches
 from analyzer.ort.fusion import predicted_groups
 from analyzer.prediction.workload import workload
@@ -24,7 +21,6 @@ node = helper.make_node
 STORED = {
     "ratio": np.array(0.5, np.float32),
     "yes": np.array(True),
-    "stored": np.ones((2, 3), np.float32),
     "shape": np.array([3, 2]),
     "axis": np.array([0]),
 }
@@ -43,18 +39,6 @@ def model(nodes: list[onnx.NodeProto], dtype: int = TensorProto.FLOAT, opset: in
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def executed(made: onnx.ModelProto, folder: Path) -> Counter[str]:
-    options = ort.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimised.onnx")
-    options.log_severity_level = 3
-    ort.InferenceSession(made.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return Counter(item.op_type for item in onnx.load(folder / "optimised.onnx").graph.node)
-
-
-def predicted(graph: Graph) -> Counter[str]:
-    return Counter(group.op_type for group in predicted_groups(graph, "cpu"))
-
-
 @pytest.mark.parametrize("op_type", sorted(VIEWS))
 def test_a_view_gives_the_bytes_that_it_was_given(op_type: str) -> None:
     inputs = {"Reshape": ["x", "shape"], "Squeeze": ["x", "axis"], "Unsqueeze": ["x", "axis"]}
@@ -71,21 +55,6 @@ def test_a_view_gives_the_bytes_that_it_was_given(op_type: str) -> None:
     assert launches(op_type) == 0
 
 
-DROPOUTS = [node("Dropout", ["x", "ratio", "yes"], ["a"]), node("Dropout", ["x", "ratio", "yes"], ["b"])]
-
-
-def test_two_dropouts_of_a_training_step_are_not_one(tmp_path: Path) -> None:
-    made = model([*DROPOUTS, node("Sub", ["a", "b"], ["y"])])
-    assert executed(made, tmp_path) == {"Dropout": 2, "Sub": 1}
-    assert predicted(to_graph(made)) == {"Dropout": 2, "Sub": 1}
-
-
-def test_a_dropout_of_a_constant_is_not_folded_in_training(tmp_path: Path) -> None:
-    made = model([node("Dropout", ["stored", "ratio", "yes"], ["a"]), node("Add", ["x", "a"], ["y"])])
-    assert executed(made, tmp_path) == {"Dropout": 1, "Add": 1}
-    assert predicted(to_graph(made)) == {"Dropout": 1, "Add": 1}
-
-
 def test_a_dropout_takes_time_in_training_and_none_at_inference() -> None:
     # In training a mask is drawn, multiplied and scaled; at inference the operator is the identity.
     training = to_graph(model([node("Dropout", ["x", "ratio", "yes"], ["y"])]))
@@ -95,14 +64,3 @@ def test_a_dropout_takes_time_in_training_and_none_at_inference() -> None:
         assert len(workload(graph, count(graph), groups).kind) == pieces
         assert [group.kernels for group in groups] == [pieces]
         assert is_view(graph.nodes[0]) == (not pieces)
-
-
-@pytest.mark.parametrize("op_type", sorted(RANDOM - {"Bernoulli", "Multinomial"}))
-def test_random_numbers_are_neither_folded_nor_merged(op_type: str, tmp_path: Path) -> None:
-    like = op_type.endswith("Like")
-    attributes: dict[str, Any] = {} if like else {"shape": [2, 3]}
-    drawn = [node(op_type, ["stored"] if like else [], [name], **attributes) for name in "ab"]
-    sums = [node("Sub", ["a", "b"], ["c"]), node("Add", ["x", "c"], ["y"])]
-    made = model([*drawn, *sums])
-    assert executed(made, tmp_path)[op_type] == 2
-    assert predicted(to_graph(made))[op_type] == 2

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from analyzer.costs import CostTable, count
 from analyzer.graph import DTYPES, Graph, Node, Tensor
@@ -26,6 +29,19 @@ def node(op: str, inputs: list[Tensor], output: Tensor, index: int = 0, **attrib
         outputs=(output,),
         attributes=attributes,
     )
+
+
+def given(*values: float, dtype: str = "int64") -> Tensor:
+    """Stored numbers that a rule reads; one is a scalar."""
+    value = np.array(values if len(values) != 1 else values[0], dtype)
+    return replace(tensor("_".join(map(str, values)), *value.shape, dtype=dtype, constant=True), value=value)
+
+
+def of(op: str, inputs: Sequence[Any], output: Any, domain: str = "ai.onnx", **attributes: Any) -> Node:
+    """An operator of tensors, those of floats given by shape."""
+    tensors = [one if isinstance(one, Tensor) else tensor(f"x{at}", *one) for at, one in enumerate(inputs)]
+    result = output if isinstance(output, Tensor) else tensor("y", *output)
+    return replace(node(op, tensors, result, **attributes), domain=domain)
 
 
 def graph(*nodes: Node) -> Graph:

@@ -12,7 +12,8 @@ import pytest
 from analyzer import prediction
 from analyzer.devices import catalogue
 from analyzer.devices.device import Device
-from analyzer.graph import Graph, Tensor
+from analyzer.graph import Graph, Node, Tensor
+from analyzer.prediction.loop_variants import variant
 
 KEYS = (
     *("elementwise.Add", "elementwise.Pow", "elementwise.PowScalar", "elementwise.PowTensor"),
@@ -56,6 +57,98 @@ IMAGE, SEQUENCE, VOLUME = (
     made.tensor("x", 1, 8, 4, 4, 4),
 )
 BOUNDS = [stored(name, [value], "int64") for name, value in (("s", 0), ("e", 16), ("a", 2))]
+
+
+of, given, tensor, ML = made.of, made.given, made.tensor, "ai.onnx.ml"
+NARROW, WORDS = tensor("x", 8, 4, 16, dtype="int8"), tensor("x", 8, dtype="string")
+HALF, DOUBLE, LOGICAL = (tensor("x", 8, dtype=name) for name in ("float16", "float64", "bool"))
+BLOCKED = tensor("x", 1, 16, 8, 8)
+TWICE = {"nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+NAMES: list[tuple[Node, str]] = [
+    (of("Pow", [X, (8, 4, 16)], X), "PowTensor"),
+    (of("Pow", [X, given(3)], X), "PowCube"),
+    (of("Pow", [WHOLE, given(2)], WHOLE), "PowInt"),
+    (of("Pow", [WHOLE, WHOLE], WHOLE), "PowIntTensor"),
+    (of("Gelu", [X], X, approximate="tanh"), "GeluTanh"),
+    (of("Add", [X, (16,)], X), "AddBias"),
+    (of("Sub", [X, ()], X), "AddScalar"),
+    (of("Mul", [X, ()], X), "MulScalar"),
+    (of("Div", [X, ()], X), "Div"),
+    (of("Min", [X, ()], X), "Min"),
+    (of("Mul", [WHOLE, WHOLE], WHOLE), "MulInt64"),
+    (of("Sub", [WHOLE, WHOLE], WHOLE), "AddInt64"),
+    (of("Mul", [DOUBLE, DOUBLE], DOUBLE), "AddInt64"),
+    (of("Greater", [DOUBLE, DOUBLE], LOGICAL), "EqualInt64"),
+    (of("Less", [X, X], LOGICAL), "Less"),
+    (of("Cast", [X], HALF), "CastHalf"),
+    (of("Cast", [DOUBLE], HALF), "CastToHalf"),
+    (of("Cast", [HALF], X), "CastFloat"),
+    (of("Cast", [HALF], DOUBLE), "CastFromHalf"),
+    (of("Cast", [X], WHOLE), "CastInt"),
+    (of("Cast", [LOGICAL], tensor("y", 8, dtype="uint8")), "CastBytes"),
+    (of("Cast", [LOGICAL], X), "CastFromBool"),
+    (of("Cast", [WHOLE], X), "CastWide"),
+    (of("Cast", [NARROW], X), "CastNumbers"),
+    (of("MatMul", [WHOLE, WHOLE], WHOLE), "MatMulInt64"),
+    (of("Normalizer", [X], X, ML, norm="L1"), "NormalizerL1"),
+    (of("SVMRegressor", [X], X, ML, kernel_type="RBF"), "SVMRBF"),
+    (of("LabelEncoder", [WORDS], WHOLE, ML), "LabelEncoderStrings"),
+    (of("CategoryMapper", [WHOLE], WORDS, ML), "LabelEncoder"),
+    (of("QuantizeLinear", [X, (1,)], NARROW), "QuantizeLinear"),
+    (of("QuantizeLinear", [X, (16,)], NARROW, axis=2), "QuantizeLast"),
+    (of("QuantizeLinear", [X, (4,)], NARROW, axis=1), "QuantizeLinear"),
+    (of("QuantizeLinear", [X, (8, 2, 16)], NARROW, axis=1, block_size=2), "QuantizeBlocks"),
+    (of("QuantizeLinear", [X, (8, 4, 8)], NARROW, axis=-1, block_size=2), "QuantizeLinear"),
+    (of("DequantizeLinear", [NARROW, (4,)], X), "DequantizeLinear"),
+    (of("DequantizeLinear", [NARROW, (16,)], X, axis=2), "DequantizeAxis"),
+    (of("DequantizeLinear", [NARROW, (8, 2, 16)], X, block_size=2), "DequantizeBlocks"),
+    (of("DequantizeLinear", [NARROW, (8, 4, 8)], X, axis=2, block_size=2), "DequantizeBlocksLast"),
+    (of("DequantizeLinear", [tensor("x", 8, dtype="int4"), ()], X), "DequantizePacked"),
+    (of("Resize", [IMAGE], (1, 8, 16, 16), mode="linear"), "ResizeLinear"),
+    (of("Resize", [IMAGE], (1, 16, 16, 8), mode="linear"), "ResizeLinearLast"),
+    (of("Resize", [SEQUENCE], (1, 8, 32), mode="linear"), "ResizeLinearAnywhere"),
+    (of("Resize", [IMAGE], (1, 8, 4, 4), mode="cubic"), "ResizeCubicDown"),
+    (of("Resize", [IMAGE], (1, 8, 9, 9), mode="cubic"), "ResizeCubic"),
+    (of("Resize", [IMAGE], (1, 8, 4, 4), mode="cubic", antialias=1), "ResizeLinear"),
+    (of("Resize", [VOLUME], (1, 8, 8, 8, 8)), "ResizeNearestAnywhere"),
+    (of("Resize", [tensor("x", 1, 8, 8, 8, dtype="uint8")], IMAGE), "ResizeBytes"),
+    (of("Resize", [IMAGE], (1, 8, 16, 16), **TWICE), "ResizeNearestTwice"),
+    (of("Resize", [IMAGE], (1, 8, 16, 16)), "ResizeNearest"),
+    (of("Resize", [IMAGE], (1, 8, 16, 8), **TWICE), "ResizeNearest"),
+    (of("Upsample", [IMAGE], (1, 8, 16, 16)), "ResizeNearestTwice"),
+    (of("GridSample", [IMAGE, (1, 8, 8, 2)], IMAGE), "GridSample"),
+    (of("GridSample", [IMAGE, (1, 8, 8, 2)], IMAGE, align_corners=1), "GridSampleLinear"),
+    (of("GridSample", [IMAGE, (1, 8, 8, 2)], IMAGE, padding_mode="reflection"), "GridSampleLinearReflected"),
+    (of("GridSample", [IMAGE, (1, 8, 8, 2)], IMAGE, mode="bicubic"), "GridSampleCubic"),
+    (of("GridSample", [VOLUME, (1, 4, 4, 4, 3)], VOLUME, mode="nearest"), "GridSampleNearestVolume"),
+    (of("ReduceMax", [X], (1, 4, 16), axes=[0]), "ReduceMaxFirstAxis"),
+    (of("ReduceSum", [X], (1, 4, 16), axes=[0]), "ReduceSum"),
+    (of("ReduceProd", [X], ()), "ReduceAll"),
+    (of("ReduceMean", [tensor("x", 2, 3, 4, 5, 6)], (2, 1, 4, 1, 6), axes=[1, 3]), "ReduceApart"),
+    (of("ReduceSum", [WHOLE], (8, 4, 1), axes=[2]), "ReduceInt64"),
+    (of("ReduceSum", [NARROW], (8, 4, 1), axes=[2]), "ReduceInt32"),
+    (of("ReduceMin", [NARROW], (8, 4, 1), axes=[2]), "ReduceMax"),
+    (of("ArgMin", [WHOLE], (8, 4, 1)), "ArgMaxInt"),
+    (of("OneHot", [WHOLE, (1,), (2,)], (8, 4, 16, 9)), "OneHot"),
+    (of("OneHot", [WHOLE, (1,), (2,)], (9, 8, 4, 16), axis=0), "OneHotOuter"),
+    (of("LpNormalization", [X], X, axis=1), "LpNormalizationOuter"),
+    (of("CumSum", [X, given(2)], X), "CumSum"),
+    (of("CumSum", [X, given(0)], X), "CumSumFirstAxis"),
+    (of("Pad", [X], X, mode="wrap"), "PadWrapped"),
+    (of("Compress", [X, (8,)], X), "CompressFlat"),
+    (of("Sign", [WHOLE], WHOLE), "SignInt"),
+    (of("RandomNormalLike", [X], X), "RandomNormal"),
+    (of("MaxPool", [BLOCKED], BLOCKED, dilations=(2, 2)), "MaxPool"),
+    (of("MaxPool", [IMAGE], IMAGE, dilations=(2, 2)), "MaxPoolOfTaps"),
+    (of("AveragePool", [IMAGE], IMAGE), "AveragePoolOfTaps"),
+    (of("AveragePool", [BLOCKED], BLOCKED), "AveragePool"),
+    (of("Transpose", [tensor("x", 64, 1024)], (1024, 64), perm=(1, 0)), "TransposeMatrixOneSet"),
+]
+
+
+@pytest.mark.parametrize(("one", "name"), NAMES, ids=lambda value: getattr(value, "op_type", value))
+def test_shapes_types_and_attributes_choose_an_operators_loop(one: Node, name: str) -> None:
+    assert variant(one) == name
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,98 @@ def test_an_einsum_is_a_product_of_operands_in_order(
     assert len(moves) == moved
 
 
+of, given, tensor = made.of, made.given, made.tensor
+ML, BYTES = "ai.onnx.ml", tensor("w", 64, 64, dtype="uint8", constant=True)
+SIGNED = tensor("x", 5, 64, dtype="int8")
+PIECES: list[tuple[Node, list[dict[str, Any]]]] = [
+    # Runs are what lies together behind the last axis that is padded, repeated or chosen from.
+    (
+        of("Pad", [(2, 3, 4, 5), given(0, 1, 0, 0, 0, 1, 0, 0)], (2, 5, 4, 5)),
+        [{"rows": 200 / 60, "elements": 200}],
+    ),
+    (of("Pad", [(2, 3), given(0, 1, 0, 1)], (2, 5)), [{"rows": 10 / 3}]),
+    (of("Tile", [(2, 3, 4), given(1, 2, 1)], (2, 6, 4)), [{"rows": 4}]),
+    (of("Compress", [(6, 4, 5), (6,)], (2, 4, 5), axis=0), [{"rows": 6, "elements": 120}]),
+    (of("Compress", [(6, 4, 5), (120,)], (7,)), [{"rows": 1, "elements": 120}]),
+    (of("CumSum", [(6, 4, 5), given(1)], (6, 4, 5)), [{"row": 4}]),
+    (of("CumSum", [(6, 4, 5), given(-1)], (6, 4, 5)), [{"row": 5}]),
+    (of("CumSum", [(6, 4, 5), tensor("axis", dtype="int64")], (6, 4, 5)), [{"row": 120}]),
+    (of("GatherND", [(6, 4, 5), tensor("i", 7, 2, dtype="int64")], (7, 5)), [{"rows": 7, "row": 5}]),
+    (
+        of("ScatterND", [(6, 4, 5), tensor("i", 7, 1, dtype="int64"), (7, 4, 5)], (6, 4, 5)),
+        [{"rows": 7, "row": 20, "elements": 140}],
+    ),
+    (of("Sum", [(6, 4), (6, 4), (6, 4)], (6, 4)), [{"batch": 2, "elements": 48, "rows": 1}]),
+    (of("ArgMax", [(6, 4, 5)], (6, 1, 5), axis=1), [{"row": 4, "rows": 30, "stride": 5, "elements": 120}]),
+    # A probe keeps 8 of 1,024; a level of the heap takes 16 comparisons.
+    (of("TopK", [(3, 1024), given(8)], (3, 8)), [{"elements": 3 * 1024}]),
+    (of("TopK", [(1024, 3), given(8)], (8, 3), axis=0), [{"elements": 3 * 1024}]),
+    (
+        of("TopK", [(3, 1024), given(1)], (3, 1)),
+        [{"elements": 3 * 1024 * 1024 / (1024 + 16 * 8 * (1 + math.log(128)) * 3)}],
+    ),
+    (of("TopK", [(3, 4), given(1)], (3, 1), axis=2), [{"elements": 12}]),
+    # A value of a box is sampled at ratio^2 places, 3^2 where boxes decide; a position once for all channels.
+    (of("RoiAlign", [(1, 4, 9, 9), (5, 4), (5,)], (5, 4, 3, 3), sampling_ratio=2), [{"taps": 4, "spread": 1}]),
+    (of("RoiAlign", [(1, 4, 9, 9), (5, 4), (5,)], (5, 4, 3, 3)), [{"taps": 9, "spread": 9}]),
+    (of("GridSample", [(1, 4, 9, 9), (1, 3, 5, 2)], (1, 4, 3, 5)), [{"elements": 60}, {"elements": 15}]),
+    (of("MaxUnpool", [(1, 4, 3, 3), (1, 4, 3, 3)], (1, 4, 6, 6), kernel_shape=(2, 2)), [{"elements": 36}]),
+    (of("MaxPool", [(1, 4, 6, 6)], (1, 4, 3, 3), kernel_shape=(2, 2)), [{"taps": 4, "elements": 36}]),
+    (of("Resize", [(1, 4, 6, 6)], (1, 4, 3, 3), antialias=1), [{"taps": 1, "elements": 144}]),
+    (
+        of("DeformConv", [(1, 4, 5, 5), (6, 4, 3, 3), (1, 18, 3, 3)], (1, 6, 3, 3)),
+        [{"elements": 4 * 9 * 9}, {"op": "Conv", "m": 18, "n": 3, "k": 36}],
+    ),
+    (of("ConvTranspose", [(2, 6, 1, 1), (6, 8, 3, 3)], (2, 8, 3, 3)), [{"m": 2, "spread": 4.5}]),
+    # One operand: its diagonal, its sums, and their axes in another order. Three have a count alone.
+    (of("Einsum", [(5, 5)], (5,), equation="ii->i"), [{"kind": Kind.MOVE, "read": 20, "written": 20}]),
+    (of("Einsum", [(2, 3, 4)], (2, 4), equation="ijk->ik"), [{"kind": Kind.REDUCE, "elements": 24}]),
+    (of("Einsum", [(2, 3, 4)], (4, 2), equation="ijk->ki"), [{"elements": 24}, {"elements": 8, "read": 32}]),
+    (of("Einsum", [(2, 3), (3, 4), (4, 5)], (2, 5), equation="ij,jk,kl->il"), [{"m": 2, "n": 5}]),
+    # Products of bytes: the first operand's sign, packed weights of N by K, floats of 8 bits.
+    (
+        of("MatMulInteger", [SIGNED, BYTES], (5, 64)),
+        [{"m": 5, "k": 64}, {"op": "PackSigned", "elements": 4096}],
+    ),
+    (
+        of("MatMulNBits", [(2, 3, 64), BYTES, (64,)], (2, 3, 64), "com.microsoft", N=64, K=64),
+        [{"m": 6, "n": 64, "k": 64, "flops": 2 * 6 * 64 * 64, "unpacked": 1}],
+    ),
+    (of("MatMul", [(5, 64), (64,)], (5,)), [{"op": "ProductWithVector", "elements": 5 * (64 + 40)}]),
+    (of("QuantizeLinear", [(5, 64), (5,)], (5, 64)), [{"spread": 5}]),
+    (of("QuantizeLinear", [(5, 64), ()], (5, 64)), [{"spread": 1}]),
+    # Classical models: a value for each vector and feature, in rows of 32; three scores a row.
+    (of("SVMRegressor", [(5, 64)], (5, 1), ML, n_supports=7), [{"elements": 5 * 7 * 64 / 32}]),
+    (
+        of("SVMClassifier", [(5, 64)], (5, 2), ML, vectors_per_class=(3, 4), coefficients=(1.0,) * 7),
+        [{"elements": 5 * 7 * 2}, {"op": "SVMVotes", "elements": 5 * 7}],
+    ),
+    (
+        of("LinearRegressor", [(5, 64)], (5, 3), ML),
+        [{"elements": 15}, {"m": 5, "n": 3, "k": 64, "flops": 1920}],
+    ),
+    (of("LinearClassifier", [(5, 64)], (5, 3), ML), [{"elements": 3 * (0.7 * 5 + 0.1 * 15)}, {"k": 32}]),
+    (of("LinearClassifier", [(5, 32)], (5, 3), ML), [{"elements": 3 * (0.7 * 5 + 0.1 * 15)}]),
+    (of("Normalizer", [(5, 64)], (5, 64), ML, norm="L2"), [{"least": 0.3}]),
+    (of("Normalizer", [(5, 64)], (5, 64), ML, norm="L1"), [{"least": 1}]),
+    (of("TfIdfVectorizer", [(5, 7)], (5, 64)), [{"elements": 320}, {"op": "TextByte", "elements": 35 * 6}]),
+    (of("StringNormalizer", [(5,)], (5,)), [{"op": "TextByte", "elements": 5 * 32, "spread": 5}]),
+    (of("LabelEncoder", [(5, 7)], (5, 7), ML), [{"elements": 35}]),
+    (of("NonMaxSuppression", [(1, 9, 4), (1, 2, 9)], (3, 3)), [{"elements": 18}]),
+    (of("Det", [(6, 4, 4)], (6,)), [{"elements": 6 * (130 + 5.5 * 16)}]),
+    # n log2 n butterflies; of other lengths two transforms of the next power of two from 2 n - 1 on.
+    (of("DFT", [(3, 8, 1), given(8), given(1)], (3, 8, 2)), [{"elements": 3 * 8 * 3}]),
+    (of("DFT", [(3, 9, 1), given(9), given(1)], (3, 9, 2)), [{"elements": 3 * 2 * 32 * 5}]),
+    (of("STFT", [(3, 64, 1), given(8), (16,), given(16)], (3, 7, 9, 2)), [{"elements": 21 * 16 * 4}]),
+]
+
+
+@pytest.mark.parametrize(("node", "expected"), PIECES, ids=lambda value: getattr(value, "op_type", ""))
+def test_an_operator_is_so_much_of_its_kernels(node: Node, expected: list[dict[str, Any]]) -> None:
+    got = [{name: getattr(one, name) for name in two} for one, two in zip(pieces(node), expected, strict=True)]
+    assert got == [pytest.approx(one) for one in expected]
+
+
 def test_keys_and_values_of_all_layers_pass_between_two_uses_of_one() -> None:
     # Keys and values of 5 sequences and 3 heads of size 8, in 2 bytes or the cache's own 1; a window of 5.
     layer = Piece(kind=Kind.ATTENTION, op="Attention", batch=5, m=4, n=6, k=8, row=3, taps=0)
