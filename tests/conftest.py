@@ -22,6 +22,10 @@ from analyzer.devices import calibration, catalogue, detection
 from analyzer.options import DEFAULT_TIME_BUDGET_S, Options
 from analyzer.prediction.reference_core import reference_ceilings
 
+# Where the surroundings forbid compiled files, each of a thousand processes would compile the package anew.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Hypothesis takes an example that lasts 200 ms for a failure, and slow generation for a fault of the test.
 settings.register_profile(
     "any machine", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
