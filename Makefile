@@ -11,7 +11,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# On two cores: with a worker for each, a sixth of the time a core has nothing to do but wait for an end or a browser.
+JOBS ?= 3
 FUZZ_SECONDS ?= 3600
 # The schemas come with the package; nothing is fetched.
 CHECK_SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema vendor

@@ -25,6 +25,8 @@ from analyzer.prediction.reference_core import reference_ceilings
 # Where the surroundings forbid compiled files, each of a thousand processes would compile the package anew.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# PyTorch's threads, one for each core in each worker, wait for one another in loops that keep a core busy.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Hypothesis takes an example that lasts 200 ms for a failure, and slow generation for a fault of the test.
 settings.register_profile(

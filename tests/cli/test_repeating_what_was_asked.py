@@ -138,25 +138,21 @@ def same_command_and_answer(page: Path, record: dict[str, Any], into: Path) -> N
     "options",
     [
         [],
-        ["--cpu", "epyc-9654", "--slo", "40us", "--utilisation", "0.25", "--pin", "first=cpu"],
-        ["--batch", "8,1", "--gpu", "t4,a100", "--objective", "cost", "--slo", "5ms", "--opset", "18"],
-        ["--pin", "fir*=cpu", "--pin", "second=gpu", "--precision", "fp32", "--threads", "1"],
-        ["--prices", "our prices.toml", "--objective", "cost", "--gpu", "l4"],
-        ["--pricing", "spot", "--region", "us-central1,asia", "--gpu", "l4"],
+        ["--cpu", "epyc-9654", "--slo", "40us", "--utilisation", "0.25", "--pin", "first=cpu", "--gpu", "l4",
+         "--prices", "our prices.toml", "--objective", "cost", "--arg", "hidden=48", "--arg", "note=a text"],
+        ["--batch", "8,1", "--gpu", "t4,a100", "--opset", "18", "--pin", "fir*=cpu", "--pin", "second=gpu",
+         "--precision", "fp32", "--threads", "1", "--pricing", "spot", "--region", "us-central1,asia"],
         ["--input", "x=B,64:float32=-0.5..0.5", "--batch", "16", "--gpu", "none"],
         ["--training", "--dataset-size", "1000", "--batch", "8"],
-        ["--arg", "hidden=48", "--arg", "note=a text"],
     ],
-    ids=["nothing", "limit", "batches", "pins", "prices", "spot", "inputs", "training", "arguments"],
-)
+    ids=["nothing", "one of each", "several", "inputs", "training"],
+)  # fmt: skip
 def test_the_command_of_a_page_gives_the_same_record(folder: Path, options: list[str]) -> None:
     page, record = run(["net.py", *options, "--no-run"], folder / "one")
     same_command_and_answer(page, record, folder / "two")
 
 
-@pytest.mark.parametrize(
-    "name", ["net.py:Other", "./net.py", "models/net.py", "net.py:Net(hidden=48)", "models/net.py:Net(48)"]
-)
+@pytest.mark.parametrize("name", ["net.py:Other", "./net.py", "net.py:Net(hidden=48)", "models/net.py:Net(48)"])
 def test_the_model_is_named_so_that_it_is_found_again(folder: Path, name: str) -> None:
     (folder / "models").mkdir()
     shutil.copy("net.py", "models/net.py")
@@ -193,11 +189,11 @@ def test_what_the_settings_asked_is_asked_again_without_them(folder: Path) -> No
     "options",
     [
         [],
-        ["--max-latency", "1us", "--fail-on", "warning", "--ignore", "A3", "--slo", "2us", "--tolerance", "2%"],
-        ["--batch", "64", "--gpu", "t4", "--max-copies", "0", "--max-cpu-operators", "0", "--warn-on", "A101"],
+        ["--max-latency", "1us", "--fail-on", "warning", "--ignore", "A3", "--slo", "2us", "--tolerance", "2%",
+         "--batch", "64", "--gpu", "t4", "--max-copies", "0", "--max-cpu-operators", "0", "--warn-on", "A101"],
     ],
-    ids=["nothing", "latency", "budgets"],
-)
+    ids=["nothing", "budgets"],
+)  # fmt: skip
 def test_the_command_of_a_check_finds_the_same(folder: Path, options: list[str]) -> None:
     page, record = run(["check", "net.py", *options], folder / "one")
     assert printed(page).startswith("analyze check net.py")

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from analyzer.cli import run_command_line
-
-if TYPE_CHECKING:
-    from tests.conftest import Machine
 
 MODEL = """
     import torch
@@ -145,33 +142,6 @@ def test_a_saved_record_renders_to_the_page_that_was_written_at_once(model: Path
     assert (tmp_path / "again.html").read_text() == page
 
 
-# What is kept of a machine is one way or the other: guessed or calibrated.
-@pytest.mark.parametrize("machine", ["unknown", "calibrated"], indirect=True)
-def test_a_saved_record_is_decided_anew_as_the_model_is(machine: Machine, model: Path, tmp_path: Path) -> None:
-    options = ["--gpu", "t4,a100", "--objective", "cost", "--slo", "1s"]
-    static(model, "--gpu", "l4")
-    again = ["render", "reports/net.json", *options, "--format", "json", "--output", "again.json", "--quiet"]
-    assert run_command_line(again) == 0
-    static(model, *options, "--output", "afresh.json", "--format", "json")
-    one, other = (json.loads((tmp_path / name).read_text()) for name in ("again.json", "afresh.json"))
-    for key in ("devices", "sweep", "verdict", "plans", "costs", "alternatives", "kept"):
-        assert one[key] == other[key]
-    assert len(one["sweep"]) > 10
-    further = [
-        "render",
-        "again.json",
-        "--gpu",
-        "t4,a100",
-        "--format",
-        "json",
-        "--output",
-        "more.json",
-        "--quiet",
-    ]
-    assert run_command_line(further) == 0
-    assert (tmp_path / "more.json").read_text() == (tmp_path / "again.json").read_text()
-
-
 def test_options_can_stand_in_pyproject(model: Path, tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.analyzer]\ngpu = "t4"\nbatch = 32\n')
     static(model, "--output", "out.json", "--format", "json")
@@ -301,15 +271,6 @@ def test_a_fault_of_the_program_has_its_own_status_and_traceback(
     monkeypatch.setattr("analyzer.record.formats.Format.write", broken)
     assert static(model) == 3
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
-
-
-def test_two_records_are_compared_on_a_page(model: Path, tmp_path: Path) -> None:
-    for gpu in ("l4", "t4"):
-        static(model, "--gpu", gpu, "--output", f"{gpu}.json", "--format", "json")
-    assert run_command_line(["compare", "l4.json", "t4.json", "--format", "html", "--output", "both.html"]) == 0
-    page = (tmp_path / "both.html").read_text()
-    assert "NVIDIA L4" in page
-    assert "T4" in page
 
 
 @pytest.mark.parametrize(

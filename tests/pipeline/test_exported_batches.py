@@ -41,23 +41,18 @@ def tagger(folder: Path, check: str = "") -> Path:
     return path
 
 
-def test_every_batch_asked_for_is_analysed_where_torchscript_fixes_one(tmp_path: Path) -> None:
-    analysis = analyze(tagger(tmp_path), batch="1,3,5", run=False, gpu="l4")
-    assert analysis.model.exporter == "torchscript"
-    assert [row.batch for row in analysis.sweep] == [1, 3, 5]
-    gpu = [row.plans["gpu"].throughput_per_s for row in analysis.sweep]
-    # Few rows leave the card idle: a step takes about as long for each of these batches.
-    assert gpu[0] < gpu[1] < gpu[2]
-    assert not [note for note in analysis.model.notes if note.startswith("Not analysed")]
-
-
 def test_every_batch_asked_for_is_run_where_torchscript_fixes_one(tmp_path: Path) -> None:
     analysis = analyze(tagger(tmp_path), batch="2,4", gpu="none", runs=5, threads=1)
     assert {row.batch: row.plans["cpu"].origin for row in analysis.sweep} == {2: "measured", 4: "measured"}
 
 
-def test_a_record_of_several_exports_is_decided_anew(tmp_path: Path) -> None:
+def test_every_batch_asked_for_is_analysed_where_torchscript_fixes_one_and_decided_anew(tmp_path: Path) -> None:
     analysis = analyze(tagger(tmp_path), batch="2,4,8", run=False, gpu="l4")
+    assert analysis.model.exporter == "torchscript"
+    gpu = [row.plans["gpu"].throughput_per_s for row in analysis.sweep]
+    # Few rows leave the card idle: a step takes about as long for each of these batches.
+    assert gpu[0] < gpu[1] < gpu[2]
+    assert not [note for note in analysis.model.notes if note.startswith("Not analysed")]
     again = analyze_record(from_json(analysis.render("json")), gpu="a100")
     fresh = analyze(tagger(tmp_path), batch="2,4,8", run=False, gpu="a100")
     assert [row.batch for row in again.sweep] == [2, 4, 8]

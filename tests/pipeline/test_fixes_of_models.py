@@ -426,11 +426,9 @@ ASKED = (
 @pytest.mark.parametrize(
     ("given", "gpu", "cpu", "threads"),
     [
-        # None is what was not given, as what is left out.
-        ({"gpu": None}, "t4", "epyc-9654", 1),
         ({"gpu": "a10g"}, "a10g", "epyc-9654", 1),
-        # Threads were counted against the record's own CPU.
-        ({"cpu": "xeon-platinum-8375c"}, "t4", "xeon-platinum-8375c", None),
+        # None is what was not given; threads were counted against the record's own CPU.
+        ({"gpu": None, "cpu": "xeon-platinum-8375c"}, "t4", "xeon-platinum-8375c", None),
     ],
 )
 def test_the_model_behind_the_fixes_of_a_record_is_asked_what_the_record_was(
