@@ -17,7 +17,6 @@ from analyzer.loading.onnx_graph.node_validity import file_problems
 from analyzer.loading.onnx_graph.normalize import name_nodes
 from analyzer.loading.python.input_spec import InputSpec, is_one_graph, named_by_position, values_problem
 from analyzer.loading.python.layers import IMAGE_SIDE
-from analyzer.loading.python.source_lines import shown_path
 from analyzer.loading.shape_inference.onnx_inference import size_name
 from analyzer.reading import DEFAULT_LIMITS, Limits
 from analyzer.text import listed
@@ -27,35 +26,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from analyzer.graph import Tensor
-
-
-def load_onnx(
-    reference: Reference,
-    *,
-    batch: int | None,
-    specs: Sequence[InputSpec] = (),
-    opset: int | None = None,
-    limits: Limits = DEFAULT_LIMITS,
-) -> Loaded:
-    """Load an .onnx file.
-
-    Raises:
-        ModelError: It cannot be read, or takes more than the limits.
-        InputError: A fixed leading dimension differs from the batch, or ``--input`` does not fit.
-        UsageError: The opset cannot be converted to.
-    """
-    assert reference.path is not None
-    proto, converted = reader.parsed_file(reference.path, opset=opset, limits=limits)
-    return from_proto(
-        proto,
-        name=reference.stem,
-        source=shown_path(reference.path),
-        batch=batch,
-        specs=specs,
-        converted=converted,
-        reference=reference,
-        limits=limits,
-    )
 
 
 def from_proto(
@@ -69,7 +39,11 @@ def from_proto(
     reference: Reference | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Load a ModelProto that the reading process gave, which is named and changed; see ``load_onnx``."""
+    """Load a ModelProto that the reading process gave, which is named and changed.
+
+    Raises:
+        InputError: A fixed leading dimension differs from the batch, or ``--input`` does not fit.
+    """
     notes: tuple[str, ...] = ()
     if converted:
         opset = default_opset(proto)

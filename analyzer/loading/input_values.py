@@ -354,11 +354,7 @@ def _entries(archive: zipfile.ZipFile, where: str) -> Iterator[tuple[str, zipfil
 
 
 def _checked_bytes(file: IO[bytes], size: int, name: str, where: str) -> int:
-    """Return the bytes of memory that an array takes, from its header alone.
-
-    Raises:
-        InputError: The type is none of an input, or the file is larger or smaller than its header says.
-    """
+    """Return the bytes of memory that an array takes, from its header alone."""
     from numpy.lib import format as numpy_format
 
     version = numpy_format.read_magic(file)

@@ -60,9 +60,20 @@ def load(
             hint="Give the .py file that defines the model.",
         )
     if reference.kind == "onnx":
-        from analyzer.loading.from_onnx import load_onnx
+        from analyzer.loading.from_onnx import from_proto
 
-        return load_onnx(reference, batch=batch, specs=specs, opset=opset, limits=limits)
+        assert reference.path is not None  # a file
+        proto, converted = reader.parsed_file(reference.path, opset=opset, limits=limits)
+        return from_proto(
+            proto,
+            name=reference.stem,
+            source=shown_path(reference.path),
+            batch=batch,
+            specs=specs,
+            converted=converted,
+            reference=reference,
+            limits=limits,
+        )
     if reference.kind == "record":
         raise ModelError(
             f"{reference.text} is a saved report, not a model.",
@@ -201,7 +212,9 @@ def _export_first_that_works(request: _Request) -> tuple[UserModel, ExampleInput
             user, inputs = request.built(weights)
             exported = request.exported(user, inputs, strict=strict)
         except MemoryForeseenError as error:
-            raise _too_large(request.reference, error, weightless) from error
+            why = f" Without weights it fails: {str(weightless).rstrip('.')}." if weightless is not None else ""
+            message = f"{request.reference.text} has to be built with its weights. {error.message}{why}"
+            raise MemoryForeseenError(message, hint=error.hint) from error
         except Exception as error:
             if weights != "real":
                 weightless = weightless if strict else error
@@ -224,14 +237,6 @@ def _export_first_that_works(request: _Request) -> tuple[UserModel, ExampleInput
         return user, inputs, export_torchscript(user, inputs, request.opset, first)
     except MemoryForeseenError:
         raise first from None
-
-
-def _too_large(reference: Reference, error: MemoryForeseenError, weightless: Exception | None) -> AnalyzerError:
-    """Return why a model is built with its weights, and that these take too much memory."""
-    why = f" Without weights it fails: {str(weightless).rstrip('.')}." if weightless is not None else ""
-    return MemoryForeseenError(
-        f"{reference.text} has to be built with its weights. {error.message}{why}", hint=error.hint
-    )
 
 
 def export_any_batch(

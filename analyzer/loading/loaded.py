@@ -118,11 +118,6 @@ class Loaded(ModelFacts):
         object.__setattr__(self, "step", step)
         object.__setattr__(self, "number", next(reader.MODEL_NUMBERS))
 
-    @property
-    def is_from_file(self) -> bool:
-        """Return whether a stranger may have written the graph; else this process exported it just now."""
-        return self.cached or self.exporter == "onnx"
-
     def supports(self, batch: int) -> bool:
         """Return whether the graph is right for this batch without another export."""
         if not self.symbol:
@@ -143,7 +138,7 @@ class Loaded(ModelFacts):
 
     def graph_at(self, sizes: Mapping[str, int]) -> Graph:
         """Return the graph with these sizes of its symbolic dimensions."""
-        if self.is_from_file:
+        if self.cached or self.exporter == "onnx":  # a stranger may have written it
             message = reader.graph_message(
                 self.number,
                 self.proto,
@@ -163,22 +158,18 @@ class Loaded(ModelFacts):
         if self.step is None:
             graph = with_steps(graph, (*self.specs, *map(parse_input, self.guessed)))
             graph = with_given_sizes(graph, self.specs)
-        carried = self._state_of(graph) if self.step is None else self.step.carried
+        carried = {} if self.step is None else self.step.carried
+        if self.step is None and self.state is not None:
+            # Of the first graph alone: at another batch two sizes may be equal by chance.
+            if not self.pairs:
+                self.pairs.append(corrected(graph, self.state))
+            carried = self.pairs[0]
         return replace(
             graph,
             carried=carried or graph.carried,
             problems=(*self.problems, *graph.problems),
             empty_inputs=self.empty_inputs,
         )
-
-    def _state_of(self, graph: Graph) -> Mapping[str, str]:
-        """Return the state of an inference model that stays on the device from run to run."""
-        if self.state is None:
-            return {}
-        # Of the first graph alone: at another batch two sizes may be equal by chance.
-        if not self.pairs:
-            self.pairs.append(corrected(graph, self.state))
-        return self.pairs[0]
 
     @property
     def _is_pruned(self) -> bool:
@@ -197,11 +188,6 @@ def keep_export(key: str, loaded: Loaded, dependencies: Dependencies, default_ba
     export_cache.keep(key, entry)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StoredFacts(ModelFacts):
-    default_batch: Count | None
-
-
 def cached_export(
     key: str, reference: Reference, limits: Limits, specs: tuple[InputSpec, ...] = (), batch: int | None = None
 ) -> Loaded | None:
@@ -212,7 +198,8 @@ def cached_export(
     if entry is None:
         return None
     try:
-        stored = msgspec.convert(entry.facts, _StoredFacts)
+        stored = msgspec.convert(entry.facts, ModelFacts)
+        own_batch = msgspec.convert(entry.facts["default_batch"], Count | None)
         # An entry's digest finds damage and proves no author: it is read as any file is.
         proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
         # Bytes that protobuf reads as a model may still hold none.
@@ -222,12 +209,12 @@ def cached_export(
             **{each.name: getattr(stored, each.name) for each in fields(ModelFacts)},
             reference=reference,
             proto=proto,
-            batch=stored.default_batch if batch is None else batch,
+            batch=own_batch if batch is None else batch,
             cached=True,
             specs=named_by_position(specs, [value.name for value in proto.graph.input]),
             limits=limits,
         )
-    except (ModelError, ValueError):  # msgspec's error is a ValueError
+    except (ModelError, ValueError, KeyError):  # msgspec's error is a ValueError
         return None  # exported afresh
 
 

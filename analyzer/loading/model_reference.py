@@ -288,11 +288,7 @@ def _is_call(text: str) -> bool:
 
 
 def _parsed(text: str) -> ast.expr:
-    """Return an expression of Python.
-
-    Raises:
-        ValueError: The text is none, or too long.
-    """
+    """Return an expression of Python."""
     if len(text) > _LONGEST_LITERAL:
         raise ValueError("too long")
     try:
@@ -302,11 +298,7 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _argument(name: str | None, text: str) -> Argument:
-    """Return an argument whose value is a literal, or made of literals and calls.
-
-    Raises:
-        ValueError: The text is neither.
-    """
+    """Return an argument whose value is a literal, or made of literals and calls."""
     tree = _parsed(text)
     try:
         try:

@@ -141,20 +141,16 @@ def _give_defaults(node: onnx.NodeProto, opset: int) -> None:
 
 
 def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder: bytes) -> None:
-    from analyzer.loading.runnable_files import write_file
+    import onnx
+
+    from analyzer.loading.runnable_files import write_bound
 
     now_at("writing a model that can be run")
-    with _writing(folder) as place:
-        write_file(Path(os.fsdecode(path)), opset, sizes, place)
-
-
-@contextmanager
-def _writing(folder: bytes) -> Iterator[Path]:
-    """Tell what cannot be written from what cannot be read: both are an OSError."""
-    place = Path(os.fsdecode(folder))
+    file, place = Path(os.fsdecode(path)), Path(os.fsdecode(folder))
     try:
-        yield place
-    except OSError as error:
+        proto = onnx.load(str(file), load_external_data=False)
+        write_bound(proto, opset, sizes, place, home=file)
+    except OSError as error:  # what cannot be written, and what cannot be read
         reason = error.strerror or error
         if is_about_writing(error, place):
             raise OutputError(

@@ -32,19 +32,6 @@ WEIGHTS = "weights.bin"
 _ALIGNMENT = 4096  # a page, so that the file can be mapped
 
 
-def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: Path) -> None:
-    """Write an .onnx file's model at this opset, bound to these sizes; its weights are linked beside it.
-
-    Raises:
-        MeasurementError: Weights lie outside the model's folder, or cannot be read.
-        UsageError: There is no conversion to the opset.
-    """
-    import onnx
-
-    proto = onnx.load(str(path), load_external_data=False)
-    write_bound(proto, opset, sizes, folder, home=path)
-
-
 def write_bound(
     proto: onnx.ModelProto, opset: int | None, sizes: Mapping[str, int], folder: Path, *, home: Path | None
 ) -> None:
@@ -55,7 +42,11 @@ def write_bound(
         opset: None leaves the model's own.
         sizes: Of symbolic dimensions.
         folder: A folder that holds nothing else.
-        home: The model's file, beside which its external data lie; None for a model in memory.
+        home: The model's file, beside which its external data lie: they are linked; None for a model in memory.
+
+    Raises:
+        MeasurementError: Weights lie outside the model's folder, or cannot be read.
+        UsageError: There is no conversion to the opset.
     """
     own = default_opset(proto)
     if opset and own and own != opset:

@@ -86,11 +86,7 @@ def _release(version: str) -> tuple[int, ...]:
 
 @contextmanager
 def _looking_up() -> Iterator[None]:
-    """Tell a name that is missing as one error; only look-ups stand inside, never calls of a user's code.
-
-    Raises:
-        LibraryError: The name is not there.
-    """
+    """Tell a name that is missing as one error; only look-ups stand inside, never calls of a user's code."""
     import torch
 
     try:

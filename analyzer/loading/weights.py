@@ -121,8 +121,10 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
     apart = distinguished(state) if as_if_trained and not scripted else {}
     state |= dict(user.model.named_buffers(remove_duplicate=False)) | apart
     model_path = write_model(loaded.proto, loaded.bound_to(batch), state, folder)
-    names = [value.name for value in fed_inputs(loaded.proto)]
-    feeds, types = _feeds_and_types(names, _tensors_still_taken(tensor_names(user, inputs), names, tensors))
+    names, known = [value.name for value in fed_inputs(loaded.proto)], tensor_names(user, inputs)
+    if len(names) < len(tensors) and set(names) <= set(known):  # TorchScript drops those that became constants
+        tensors = [tensors[known.index(name)] for name in names]
+    feeds, types = _feeds_and_types(names, tensors)
 
     def eager() -> list[Array]:
         with torch.no_grad(), plain_transformers(), cuda_is_elsewhere("cpu"), redirect_stdout(sys.stderr):
@@ -143,11 +145,12 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
 def _training_step(
     loaded: Loaded, step: Step, user: UserModel, inputs: ExampleInputs, folder: Path
 ) -> Runnable:
-    from analyzer.loading.training.load_step import eager_gradients, feeds_of, runnable_proto, write_step
+    from analyzer.loading.training.load_step import eager_gradients, feeds_of, runnable_proto
 
     graph = loaded.graph()
     tensors = feeds_of(user, inputs, step, graph)
-    path = write_step(runnable_proto(loaded.proto, graph, step), folder)
+    path = folder / MODEL_FILE
+    path.write_bytes(runnable_proto(loaded.proto, graph, step).SerializeToString())  # what is large is an input
     feeds, types = _feeds_and_types(tensors, list(tensors.values()))
     gradients = eager_gradients(user, inputs, step, graph) if loaded.compared else None
     return Runnable(model_path=path, feeds=feeds, feed_types=types, gradients=gradients)
@@ -166,13 +169,6 @@ def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:
         if dim.dim_param in sizes
     }
     return unnamed | sizes
-
-
-def _tensors_still_taken(known: list[str], names: list[str], tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the tensors that the graph still takes: TorchScript drops those that became constants."""
-    if len(names) >= len(tensors) or not set(names) <= set(known):
-        return tensors
-    return [tensors[known.index(name)] for name in names]
 
 
 def _feeds_and_types(

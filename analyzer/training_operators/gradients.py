@@ -33,8 +33,7 @@ def batch_norm(b: DefinitionBuilder, node: Node) -> None:
     (x,) = required(node, 0)
     scale, bias, running_mean, running_var = (node.input(i) for i in range(1, 5))
     shape = sizes(x)
-    axes = [axis for axis in range(len(shape)) if axis != 1]
-    by_channel = (1, shape[1], *(1 for _ in shape[2:]))
+    axes, by_channel = _by_channel(shape)
     number = prod(shape) // shape[1]
     mean = b.sum(x, axes, keep=True, kind="Mean")
     centred = b.op("Sub", x, mean)
@@ -192,15 +191,8 @@ def _cropped(b: DefinitionBuilder, x: Tensor, ends: list[int]) -> tuple[Tensor, 
     cropped = [size + min(end, 0) for size, end in zip(spatial, ends, strict=True)]
     axes = tuple(range(2, 2 + len(spatial)))
     starts = b.const((0,) * len(spatial), "int64")
-    slice_of_x = b.op(
-        "Slice",
-        x,
-        starts,
-        b.const(tuple(cropped), "int64"),
-        b.const(axes, "int64"),
-        shape=(batch, channels, *cropped),
-    )
-    return slice_of_x, cropped
+    ends_at, along = b.const(tuple(cropped), "int64"), b.const(axes, "int64")
+    return b.op("Slice", x, starts, ends_at, along, shape=(batch, channels, *cropped)), cropped
 
 
 def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:

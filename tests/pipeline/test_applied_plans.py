@@ -27,8 +27,8 @@ from analyzer.errors import (
     RecordError,
     UsageError,
 )
-from analyzer.loading import reading_process, runnable_files
-from analyzer.loading.runnable_files import write_file
+from analyzer.loading import reading_process
+from analyzer.loading.runnable_files import write_bound
 from analyzer.measurement.applied_child import verify
 from analyzer.measurement.request import to_message
 from analyzer.measurement.session import SessionSide
@@ -727,7 +727,7 @@ def test_weights_that_cannot_be_read_are_named_and_not_the_folder_that_is_writte
     monkeypatch.setattr(os, "link", refused)
     monkeypatch.setattr(shutil, "copyfile", refused)
     with pytest.raises(MeasurementError, match=r"net\.data cannot be read: Permission denied"):
-        write_file(model, None, {}, tmp_path / "aside")
+        write_bound(onnx.load(model, load_external_data=False), None, {}, tmp_path / "aside", home=model)
 
 
 @pytest.mark.parametrize(
@@ -745,10 +745,10 @@ def test_the_process_that_writes_the_model_says_which_side_failed(
     error: type[AnalyzerError],
     message: str,
 ) -> None:
-    def fail(path: Path, *_: object) -> None:
+    def fail(path: Path, **_: object) -> None:
         raise OSError(number, os.strerror(number), str(path))
 
-    monkeypatch.setattr(runnable_files, "write_file", fail)
+    monkeypatch.setattr(onnx, "load", fail)
     write = reading_process.HANDLERS["write_file"]
     with pytest.raises(error, match=message):
         write(os.fsencode(tmp_path / named), None, {}, os.fsencode(tmp_path / "aside"))

@@ -360,19 +360,15 @@ def _most(node: Node, inputs: Sequence[Tensor | None], share: int) -> Sequence[S
         axis, parts = node.attributes.get("axis", 0) % len(sizes), len(node.outputs)
         return [[-(-size // parts) if place == axis else size for place, size in enumerate(sizes)]] * parts
     if node.op_type == "NonMaxSuppression":
-        return [(_selected_boxes(inputs), 3)]  # batch, class and box of each
+        scores, limit = inputs[1], inputs[2] if len(inputs) > 2 else None
+        assert scores is not None
+        batch, classes, boxes = (size or 0 for size in scores.shape or ())
+        most = int(limit.value.ravel()[0]) if limit is not None and limit.value is not None else boxes
+        return [(batch * classes * min(most, boxes), 3)]  # batch, class and box of each
     axis = node.attributes.get("axis")
     first = [elements] if axis is None else sizes
     # Of Unique values, first positions, inverse and counts; as if all were different.
     return [first, *[[first[axis or 0]]] * (len(node.outputs) - 1)]
-
-
-def _selected_boxes(inputs: Sequence[Tensor | None]) -> int:
-    scores, limit = inputs[1], inputs[2] if len(inputs) > 2 else None
-    assert scores is not None
-    batch, classes, boxes = (size or 0 for size in scores.shape or ())
-    most = int(limit.value.ravel()[0]) if limit is not None and limit.value is not None else boxes
-    return batch * classes * min(most, boxes)
 
 
 def _compared_with(graph: Graph, tensor: Tensor | None) -> tuple[str, int]:

@@ -259,16 +259,10 @@ def _decode_array(code: int, data: memoryview) -> Array:
         array[:] = texts
         return array.reshape(shape)
     name, shape, elements = msgspec.msgpack.decode(data)
-    return np.frombuffer(elements, _numpy_type(name)).reshape(shape)
-
-
-def _numpy_type(name: str) -> np.dtype[Any]:
-    import numpy as np
-
     try:
-        return np.dtype(name)
+        kind = np.dtype(name)
     except TypeError:  # one that ml_dtypes adds: bfloat16, float8 and types of less than a byte
         import ml_dtypes
 
-        known: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return known
+        kind = np.dtype(getattr(ml_dtypes, name))
+    return np.frombuffer(elements, kind).reshape(shape)

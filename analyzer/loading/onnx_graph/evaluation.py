@@ -335,7 +335,13 @@ def results(
     if node.domain != DEFAULT_DOMAIN:
         return None
     if node.op_type in SHAPE_OPERATORS:
-        return [_shape_or_size(node.op_type, shape, node.attributes)]
+        import numpy as np
+
+        if shape is None or None in shape:
+            return [None]
+        start, end = node.attributes.get("start", 0), node.attributes.get("end")
+        size = node.op_type == "Size"
+        return [np.asarray(math.prod(part or 0 for part in shape) if size else shape[start:end], np.int64)]
     if node.op_type == "CastLike":
         import onnx
 
@@ -352,16 +358,6 @@ def results(
             return None
         arrays.append(array)
     return fold(node.op_type, node.attributes, arrays, proto, node.version, most=most)
-
-
-def _shape_or_size(op_type: str, shape: Shape, attributes: Mapping[str, Any]) -> Array | None:
-    import numpy as np
-
-    if shape is None or None in shape:
-        return None
-    if op_type == "Size":
-        return np.asarray(math.prod(size or 0 for size in shape), np.int64)
-    return np.asarray(shape[attributes.get("start", 0) : attributes.get("end")], np.int64)
 
 
 # Branches that are computed within one another: each takes some of Python's stack, and a file may have many.

@@ -7,7 +7,7 @@ what ONNX Runtime measures is joined to the graph.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, SupportsIndex
@@ -252,20 +252,14 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def _add_weight(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> None:
     new = graph.initializer.add()
-    if tensor.data_location == EXTERNAL or _data_bytes(tensor) > KEEP_BYTES:
+    dtype = DTYPES_BY_NUMBER.get(tensor.data_type)
+    # By its shape: ``ByteSize`` would write it all out.
+    size = None if dtype is None else packed_bytes(tuple(tensor.dims), dtype.bits)
+    if tensor.data_location == EXTERNAL or (tensor.ByteSize() if size is None else size) > KEEP_BYTES:
         new.name, new.data_type, new.data_location = tensor.name, tensor.data_type, tensor.EXTERNAL
         new.dims.extend(tensor.dims)
     else:
         new.CopyFrom(tensor)
-
-
-def _data_bytes(tensor: onnx.TensorProto) -> int:
-    """Return how much data a tensor holds, by its shape: ``ByteSize`` would write it all out."""
-    if tensor.data_location == EXTERNAL:
-        return 0
-    dtype = DTYPES_BY_NUMBER.get(tensor.data_type)
-    size = None if dtype is None else packed_bytes(tuple(tensor.dims), dtype.bits)
-    return tensor.ByteSize() if size is None else size
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -391,29 +385,20 @@ def _names_read(node: onnx.NodeProto) -> Iterator[str]:
                 yield from (value.name for value in graph.output if value.name not in inner)
 
 
-def _open_dimensions(
-    inputs: Iterable[onnx.ValueInfoProto], stored: set[str]
-) -> Iterator[tuple[onnx.ValueInfoProto, int, onnx.TensorShapeProto.Dimension, str]]:
-    for value in inputs:
-        if value.name in stored:
-            continue
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value"):
-                yield value, axis, dim, size_name(value.name, axis, dim)
-
-
-def _checked_size(name: str, size: SupportsIndex) -> int:
-    """Return a binding as a number."""
-    if isinstance(size, bool) or not hasattr(size, "__index__") or operator.index(size) < 0:
-        raise UsageError(f"dimension '{name}' cannot be {size!r}", hint="give a whole number from 0")
-    return operator.index(size)
-
-
 def _bind(
     result: Normalized, bindings: Mapping[str, SupportsIndex], assumed: Mapping[str, int], stored: set[str]
 ) -> None:
-    sizes = {name: _checked_size(name, size) for name, size in bindings.items()}
-    open_sizes = list(_open_dimensions(result.model.graph.input, stored))
+    for name, given in bindings.items():
+        if isinstance(given, bool) or not hasattr(given, "__index__") or operator.index(given) < 0:
+            raise UsageError(f"dimension '{name}' cannot be {given!r}", hint="give a whole number from 0")
+    sizes = {name: operator.index(given) for name, given in bindings.items()}
+    open_sizes = [
+        (value, axis, dim, size_name(value.name, axis, dim))
+        for value in result.model.graph.input
+        if value.name not in stored
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim)
+        if not dim.HasField("dim_value")
+    ]
     for _, _, _, name in open_sizes:
         if name not in sizes and evaluate(name, sizes) is None and is_symbol(name):
             sizes[name] = result.open_dimensions[name] = assumed.get(name, DEFAULT_SIZE)

@@ -145,11 +145,19 @@ class Scope:
     ) -> Graph:
         inputs = self._graph_inputs(proto, initializers, fed_types)
         self.types = onnx_inference.graph_types(nodes[-1], lenient=fed_types is not None)
+        made = tuple(self._nodes(*nodes))
+        outputs = []
+        for value in proto.output:
+            tensor = self.find(value.name)
+            if tensor is None:
+                dtype, shape = self._filled(value.name)
+                tensor = Tensor(name=value.name, shape=shape, dtype=dtype)
+            outputs.append(tensor)
         return Graph(
             name=proto.name,
-            nodes=tuple(self._nodes(*nodes)),
+            nodes=made,
             inputs=inputs,
-            outputs=self._graph_outputs(proto),
+            outputs=tuple(outputs),
             initializers=tuple(self.initializers),
             **facts,
         )
@@ -184,16 +192,6 @@ class Scope:
                 inputs.append(Tensor(name=name, shape=shape, dtype=dtype))
                 self.tensors[name] = inputs[-1]
         return tuple(inputs)
-
-    def _graph_outputs(self, proto: onnx.GraphProto) -> tuple[Tensor, ...]:
-        outputs = []
-        for value in proto.output:
-            tensor = self.find(value.name)
-            if tensor is None:
-                dtype, shape = self._filled(value.name)
-                tensor = Tensor(name=value.name, shape=shape, dtype=dtype)
-            outputs.append(tensor)
-        return tuple(outputs)
 
     def _nodes(
         self, rows: Sequence[Row], origins: Sequence[NodeOrigin], inferred: onnx.GraphProto

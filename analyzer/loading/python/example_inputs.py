@@ -167,11 +167,7 @@ def _assumed(user: UserModel, inputs: ExampleInputs) -> tuple[InputSpec, ...]:
 
 
 def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
-    """Refuse a batch on which no input depends: costs would be shared out over requests that are not there.
-
-    Raises:
-        InputError: There is no B, nor has every input as many rows as the batch.
-    """
+    """Refuse a batch on which no input depends: costs would be shared out over requests that are not there."""
     shapes = [spec.shape for spec in specs if spec.shape]
     if batch == 1 or any(None in shape for shape in shapes) or (shapes and {s[0] for s in shapes} == {batch}):
         return
@@ -253,7 +249,10 @@ def _from_file(user: UserModel, offered: Tree, batch: int | None) -> ExampleInpu
             return one
     if callable(user.module.example_inputs):
         called = batch or _default_batch(user.module.example_inputs) or leading
-        grown = _leaves_of_one_more(user, called)
+        grown: list[Any] | None = None
+        with suppress(InputError):  # it may not be safe on the meta device, which allocates nothing
+            one_more = call_offered(user, "example_inputs", called + 1, weights="meta")
+            grown = tree_leaves(arguments_and_keywords(user, one_more))
         axes = _batch_axes(leaves, grown, called) if _takes_batch(user.module.example_inputs) else {}
         other = grown is not None and _shapes(grown) != _shapes(leaves)
         if batch not in (None, leading) and not axes and not (other or grown is None):
@@ -291,11 +290,7 @@ def _is_sequence_first(user: UserModel, inputs: ExampleInputs) -> bool:
 def _with_values(
     arguments: tuple[Any, ...], keywords: Mapping[str, Any], batch: int | None, *, axis: int = 0
 ) -> ExampleInputs:
-    """Return inputs that are there as values: those with as many rows on an axis as the first follow the batch.
-
-    Raises:
-        InputError: No tensor has rows.
-    """
+    """Return inputs given as values; those with as many rows on an axis as the first follow the batch."""
     register_containers(arguments, keywords)
     leaves = tree_leaves((arguments, dict(keywords)))
     leading = _rows(leaves, axis)
@@ -312,11 +307,7 @@ def _with_values(
 
 
 def _rows(leaves: Sequence[Any], axis: int = 0) -> int:
-    """Return the size of this axis of the first tensor that has it.
-
-    Raises:
-        InputError: There is none.
-    """
+    """Return the size of this axis of the first tensor that has it."""
     leading = next((leaf.shape[axis] for leaf in leaves if _is_tensor(leaf) and leaf.dim() > axis), None)
     if leading is None:
         kinds = ", ".join(dict.fromkeys(type(leaf).__name__ for leaf in leaves)) or "nothing"
@@ -329,18 +320,6 @@ def _rows(leaves: Sequence[Any], axis: int = 0) -> int:
 
 def _takes_batch(offered: object) -> bool:
     return callable(offered) and bool(inspect.signature(offered).parameters)
-
-
-def _leaves_of_one_more(user: UserModel, batch: int) -> list[Any] | None:
-    """Return the file's inputs for one row more, without allocating anything.
-
-    None where the function is not safe on the meta device.
-    """
-    try:
-        offered = call_offered(user, "example_inputs", batch + 1, weights="meta")
-        return tree_leaves(arguments_and_keywords(user, offered))
-    except InputError:
-        return None
 
 
 def _shapes(leaves: Sequence[Any]) -> list[Any]:
@@ -430,8 +409,12 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int) -> Exam
     given = {parameter_of(spec.name) for spec in specs}
     for spec in specs:
         if parameter_of(spec.name) not in known and not variadic:
+            # Of dicts what the model reads in them.
+            members = [item for item in infer_inputs(user.model, known) if item.name not in known]
+            read = f", of which it reads {options_to_give(members)}" if members else ""
             raise InputError(
-                f"{spec.option}: {user.name} takes no input {spec.name}.", hint=_taken_by(user, known)
+                f"{spec.option}: {user.name} takes no input {spec.name}.",
+                hint=f"It takes {', '.join(known)}{read}.",
             )
     missing = [
         item.name
@@ -444,14 +427,6 @@ def _from_specs(user: UserModel, specs: Sequence[InputSpec], batch: int) -> Exam
             f"{user.name} also needs {', '.join(missing)}.", hint=f"Add {options_to_give(further)}."
         )
     return _called_with(user, specs, batch, "given")
-
-
-def _taken_by(user: UserModel, known: Sequence[str]) -> str:
-    """Return what the model takes; of dicts what it reads in them."""
-    members = [item for item in infer_inputs(user.model, known) if item.name not in known]
-    if not members:
-        return f"It takes {', '.join(known)}."
-    return f"It takes {', '.join(known)}, of which it reads {options_to_give(members)}."
 
 
 def _as_long_as_given(item: InferredInput, given: Sequence[InputSpec]) -> InferredInput:
@@ -531,11 +506,7 @@ def make_tensor(spec: InputSpec, batch: int, weights: ValuedWeights, memory_byte
 
 
 def _inferred(user: UserModel, batch: int) -> ExampleInputs:
-    """Return inputs that the model's first layers and their names decide, with usual sizes for the rest.
-
-    Raises:
-        InputError: They do not decide them, or the model does not take what they decide.
-    """
+    """Return inputs that the model's first layers and their names decide, with usual sizes for the rest."""
     parameters = [item for item in forward_parameters(user) if item.kind not in _VARIADIC]
     # A model that can do with none of its inputs (text or embeddings, one of both) usually means the first.
     needed = [item.name for item in parameters if item.default is item.empty]
@@ -619,11 +590,7 @@ def _solved(
 
 
 def _call_failure(user: UserModel, inputs: ExampleInputs) -> Exception | None:
-    """Return what a forward call raises, None if it does not.
-
-    Raises:
-        AnalyzerError: It fails with any inputs.
-    """
+    """Return what a forward call raises, None if it does not."""
     try:
         call(user, inputs)
     except AnalyzerError:

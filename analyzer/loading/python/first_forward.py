@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import (
     AbstractContextManager,
     ExitStack,
@@ -319,12 +319,7 @@ class ScriptRun:
         ):
             return  # an empty batch is no example
         parameters = {id(parameter) for parameter in module.parameters()}
-        trained = {
-            id(parameter)
-            for optimizer in self.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        }
+        trained = trained_by(self.optimizers)
         forward = FirstForward(
             module=module,
             name=_name_of(module, user),
@@ -342,6 +337,12 @@ class ScriptRun:
         if fits:
             self.forward = forward
             self._end()
+
+
+def trained_by(optimizers: Iterable[Optimizer]) -> set[int]:
+    """Return the parameters that optimizers update, by identity."""
+    groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+    return {id(parameter) for group in groups for parameter in group["params"]}
 
 
 def _arguments_of(frame: FrameType) -> tuple[tuple[Any, ...] | None, dict[str, Any]]:

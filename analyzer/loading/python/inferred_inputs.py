@@ -279,11 +279,7 @@ class InputTrace:
         raise LookupError(node.name)
 
     def _constant(self, node: Node) -> Any:
-        """Return the value of a node on which no input has a say.
-
-        Raises:
-            LookupError: An input has.
-        """
+        """Return the value of a node on which no input has a say."""
         if node not in self._constants:
             self._constants[node] = self._evaluated(node, {})
         return self._constants[node]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyzer.errors import ModelError
 from analyzer.loading.model_reference import Argument, Reference
-from analyzer.loading.python.first_forward import ScriptRun
+from analyzer.loading.python.first_forward import ScriptRun, trained_by
 from analyzer.loading.python.hugging_face import library_builder
 from analyzer.loading.python.user_module import user_failure
 from analyzer.loading.torch_private import compiled_from
@@ -106,13 +106,11 @@ def _instances(module: ModuleType) -> dict[str, Module | ExportedProgram]:
 
 
 def _variable(reference: Reference, module: ModuleType) -> ChosenModel | None:
-    """Return the variable that holds the model; None where the file's variables hold none.
+    """Return the variable that holds the model; None where the file's variables hold none."""
+    from torch.optim import Optimizer
 
-    Raises:
-        ModelError: They hold several, and nothing tells which is meant.
-    """
     kinds = _kinds(_models_in_variables(module))
-    trained = _trained(module)
+    trained = trained_by(value for value in vars(module).values() if isinstance(value, Optimizer))
     updated = [kind for kind in kinds if any(trained & _parameters(value) for value in kind.values())]
     classes = _classes(module)
     own = [kind for kind in kinds if any(type(value) in classes for value in kind.values())]
@@ -185,19 +183,6 @@ def _parameters(model: Module) -> set[int]:
     return {id(parameter) for parameter in model.parameters()}
 
 
-def _trained(module: ModuleType) -> set[int]:
-    """Return the parameters that the file's optimizers update."""
-    import torch
-
-    return {
-        id(parameter)
-        for value in vars(module).values()
-        if isinstance(value, torch.optim.Optimizer)
-        for group in value.param_groups
-        for parameter in group["params"]
-    }
-
-
 # Classes
 
 
@@ -213,11 +198,7 @@ def _classes(module: ModuleType) -> list[type[Module]]:
 
 
 def _class(reference: Reference, module: ModuleType, inputs: Collection[str]) -> ChosenModel | None:
-    """Return the class that is the model; None where the file defines none.
-
-    Raises:
-        ModelError: Several can be built, and nothing tells which is meant.
-    """
+    """Return the class that is the model; None where the file defines none."""
     classes = _classes(module)
     ready = [item for item in classes if fits(item, reference.arguments)]
     if reference.arguments and len(ready) == 1:

@@ -204,11 +204,7 @@ def _loaded(
 def _executed(
     reference: Reference, inputs: Collection[str], weights: ValuedWeights, training: bool, modes: Modes
 ) -> tuple[ChosenModel, ScriptRun]:
-    """Return the model of a file, and its execution: as an import, and as a script for what that leaves open.
-
-    Raises:
-        ModelError: Neither leaves a model.
-    """
+    """Return the model of a file and its execution: as an import, and as a script for what that leaves open."""
     quiet = weights != "meta"  # which is the first way; what is executed again prints the same
     run = execute(reference, modes, quiet=quiet)
     choice: ChosenModel | None = None

@@ -194,18 +194,17 @@ def _import_module(reference: Reference) -> ModuleType:
     assert reference.module is not None
     try:
         return importlib.import_module(reference.module)
-    except ModuleNotFoundError as error:
-        if reference.module in LIBRARIES and error.name == reference.module:
+    except (Exception, SystemExit) as error:
+        missing = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+        if reference.module in LIBRARIES and missing == reference.module:
             raise ModelError(
-                f"{reference.text}: {error.name} is not installed.", hint=f"pip install {error.name}"
+                f"{reference.text}: {missing} is not installed.", hint=f"pip install {missing}"
             ) from error
-        if error.name and reference.module.startswith(error.name):
+        if missing and reference.module.startswith(missing):
             raise ModelError(
                 f"No module named {reference.module}.",
                 hint="Run from the folder that holds the package, or install the package.",
             ) from error
-        raise user_failure(error, f"{reference.module} raises while it is imported") from error
-    except (Exception, SystemExit) as error:
         raise user_failure(error, f"{reference.module} raises while it is imported") from error
 
 

@@ -228,12 +228,8 @@ def _group_query_attention(c: _Call) -> list[Type | None]:
     # Here the new tokens are added, as the kernel does where past and present are tensors of their own.
     if total is not None and before is not None:
         keys = max(int(total.reshape(-1)[0]), before)
-        types[1:] = [None if kind is None else (kind[0], _with_axis(kind[1], 2, keys)) for kind in types[1:]]
+        types[1:] = [kind and (kind[0], kind[1] and (*kind[1][:2], keys, *kind[1][3:])) for kind in types[1:]]
     return types
-
-
-def _with_axis(shape: Shape, axis: int, size: int | None) -> Shape:
-    return None if shape is None else (*shape[:axis], size, *shape[axis + 1 :])
 
 
 def _embed_layer_norm(c: _Call) -> list[Type | None]:

@@ -24,6 +24,7 @@ from analyzer.graph import (
     Tensor,
     Trips,
 )
+from analyzer.operators import CONTRIB_DOMAIN
 from analyzer.process import now_at
 
 if TYPE_CHECKING:
@@ -372,13 +373,10 @@ def merged(first: Type | None, second: Type | None) -> Type:
     if first is None or second is None:
         return first or second or UNKNOWN_TYPE
     dtype = first[0] if first[0].name != "undefined" else second[0]
-    return dtype, _merged_shape(first[1], second[1])
-
-
-def _merged_shape(first: Shape, second: Shape) -> Shape:
-    if first is None or second is None or len(first) != len(second):
-        return second if first is None else first
-    return tuple(two if one is None else one for one, two in zip(first, second, strict=True))
+    one, two = first[1], second[1]
+    if one is None or two is None or len(one) != len(two):
+        return dtype, two if one is None else one
+    return dtype, tuple(other if size is None else size for size, other in zip(one, two, strict=True))
 
 
 def is_open(kind: Type | None) -> bool:
@@ -463,7 +461,12 @@ def body_inputs(
     else:
         # BeamSearch, GreedySearch and Sampling make the bodies' inputs themselves
         # (onnxruntime/contrib_ops/cpu/transformers/subgraph_gpt.cc): no input of the node tells them.
-        return [_closed_with_ones(kind) for kind in declared] if proto.domain == "com.microsoft" else declared
+        if proto.domain != CONTRIB_DOMAIN:
+            return declared
+        # There 1 is in place of what stays open.
+        return [
+            (kind, shape and tuple(1 if size is None else size for size in shape)) for kind, shape in declared
+        ]
     given += [UNKNOWN_TYPE] * (len(declared) - len(given))
     return [merged(one, two) for one, two in zip(given, declared, strict=False)]
 
@@ -499,12 +502,6 @@ def _element(tensor: Tensor | None) -> Type:
         return UNKNOWN_TYPE
     kind = element_type(tensor.dtype.name)
     return _type(tensor) if kind is None else declared_type(kind, tensor.name)
-
-
-def _closed_with_ones(kind: Type) -> Type:
-    """Return a generation body's input with 1 in place of what stays open."""
-    dtype, shape = kind
-    return dtype, None if shape is None else tuple(1 if size is None else size for size in shape)
 
 
 def _type(tensor: Tensor | None) -> Type:

@@ -121,11 +121,7 @@ def export_model(user: UserModel, inputs: ExampleInputs, opset: int, *, strict: 
 
 
 def _traced(user: UserModel, inputs: ExampleInputs, *, strict: bool) -> ExportedProgram:
-    """Trace the model; without values in a way that gives tensors which ``forward`` writes out theirs.
-
-    Raises:
-        ExportError: A constant of the program has no values.
-    """
+    """Trace the model; without values in a way that gives tensors which ``forward`` writes out theirs."""
     symbolic, on_meta = bool(inputs.batch_axes), None
     if user.weights != "small":
         on_meta = trace(user.model, inputs, symbolic=symbolic, strict=strict)
@@ -239,11 +235,7 @@ def _tensors(model: ir.Model, inputs: ExampleInputs) -> Iterator[tuple[int, Any,
 
 
 def _name_axes(model: ir.Model, inputs: ExampleInputs) -> bool:
-    """Name axes that follow several sizes; never fixed to one.
-
-    Raises:
-        ExportError: The model's code fixes one of them.
-    """
+    """Name axes that follow several sizes; never fixed to one."""
     for position, leaf, shape in _tensors(model, inputs):
         for axis, name in inputs.axis_names.get(position, {}).items():
             # A fixed size can come as a symbol too: one that is called "4".
@@ -327,9 +319,6 @@ def _folding() -> ir.passes.PassBase:
     """Return the folding of constants by onnxscript/optimizer/_constant_folding.py, which its optimiser uses.
 
     The public function folds nothing where one node fails; as a class each node can fail by itself.
-
-    Raises:
-        LibraryError: This onnxscript has no such class.
     """
     try:
         from onnxscript.optimizer._constant_folding import FoldConstantsPass

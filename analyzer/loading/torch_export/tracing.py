@@ -176,8 +176,10 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
         # onnxscript/function_libs/torch_lib/ops/nn.py asserts four axes in query, key and value.
         if node.target is attention and tensor_read(node, 0).dim() != 4:
             table[attention] = _products
-        elif node.target is lstm and _is_projected(node):
-            table |= registered_decompositions(["lstm"])
+        elif node.target is lstm:
+            hidden, cell = (state.meta["val"] for state in cast("list[fx.Node]", node.args[1]))
+            if hidden.shape[-1] != cell.shape[-1]:  # projected: ONNX's LSTM has no such weights
+                table |= registered_decompositions(["lstm"])
     # Without a table too: the pass inlines regions under autocast and writes their casts. The translation to
     # ONNX would run them in the model's own precision.
     if not table and not has_autocast(program):
@@ -205,13 +207,6 @@ def without_whole_slices(program: ExportedProgram) -> ExportedProgram:
                 module.graph.erase_node(node)
         module.recompile()
     return program
-
-
-def _is_projected(lstm: fx.Node) -> bool:
-    """Return whether its output has another width than its cell: ONNX's LSTM has no such weights."""
-    states: Any = lstm.args[1]
-    hidden, cell = (state.meta["val"] for state in states)
-    return bool(hidden.shape[-1] != cell.shape[-1])
 
 
 def _products(

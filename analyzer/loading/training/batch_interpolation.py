@@ -212,11 +212,7 @@ def _skeleton(graph: Graph) -> Hashable:
 
 
 def _pairs(first: Graph, second: Graph) -> list[tuple[Tensor, Tensor]]:
-    """Return the tensors of two graphs that stand in the same place.
-
-    Raises:
-        DifferentError: They are not the same operators.
-    """
+    """Return the tensors of two graphs that stand in the same place."""
     _same(
         first.carried == second.carried
         and first.opsets == second.opsets

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.nn import Module
 
-    from analyzer.loading.torch_private import FakeTensorMode, Tree
+    from analyzer.loading.torch_private import Tree
 
 
 _PREFIX = "model."  # the user's model inside the module of ``with_loss``
@@ -117,7 +117,47 @@ def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) 
         in_mode(user.model, training=True),
     ):
         arguments, keywords = tree_map(lambda leaf: fake_like(leaf, mode), inputs.tree)
-        return _traced(user, inputs, mode, arguments, keywords, modules)
+        with mode, torch_interfaces.own_functions() as functions:
+            # One call before the trace: the loss and its targets follow from the shapes of the outputs.
+            try:
+                outputs = user.model(*arguments, **keywords)
+            except Exception as error:
+                if needs_values(error):
+                    raise untraceable(user.name, error) from error
+                raise explain_failure(user, inputs, error) from error
+            fake_inputs = ExampleInputs(
+                arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
+            )
+            recipe = find_recipe(user, fake_inputs, outputs)
+            targets = tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
+            value = checked_loss(recipe, outputs, targets)
+        if not value.requires_grad:
+            raise ModelError(
+                f"The loss of {user.name} has no gradient: an operator between it and the parameters has none.",
+                hint="Numbers of places (argmax), rounding, detach() and no_grad() end a gradient.",
+            )
+        # An exported program knows the module of each operator, and the joint graph carries that on.
+        program = _program(user, recipe, (arguments, keywords, targets)) if modules else None
+        trained = [
+            (name, parameter) for name, parameter in user.model.named_parameters() if parameter.requires_grad
+        ]
+        updates, assumed = find_updates(user, trained)
+        try:
+            # An exported program has what a function of the user's computes, not the gradient it defines.
+            exported = None if functions else program
+            traced = with_loss(user.model, recipe) if exported is None else exported.module(check_guards=False)
+            module = torch_interfaces.joint_graph(traced, (arguments, keywords, targets), OWN)
+        except AnalyzerError:
+            raise
+        except Exception as error:
+            raise untraceable(f"The training step of {user.name}", error) from error
+        return _described(
+            module,
+            first_names=_first_names(user.model),
+            updates=updates,
+            names=_input_names(user, arguments, keywords, targets),
+            notes=(*recipe.assumed, *assumed, *map(_WITHOUT_MODULES.format, functions[:1])),
+        )
 
 
 def _check_parameters(user: UserModel) -> None:
@@ -131,53 +171,6 @@ def _check_parameters(user: UserModel) -> None:
             f"No parameter of {user.name} requires a gradient: there is nothing to train.",
             hint="Leave --training out, or set requires_grad.",
         )
-
-
-def _traced(
-    user: UserModel, inputs: ExampleInputs, mode: FakeTensorMode, arguments: Tree, keywords: Tree, modules: bool
-) -> Joint:
-
-    with mode, torch_interfaces.own_functions() as functions:
-        # One call before the trace: the loss and its targets follow from the shapes of the outputs.
-        try:
-            outputs = user.model(*arguments, **keywords)
-        except Exception as error:
-            if needs_values(error):
-                raise untraceable(user.name, error) from error
-            raise explain_failure(user, inputs, error) from error
-        fake_inputs = ExampleInputs(
-            arguments=arguments, keywords=keywords, batch=inputs.batch, batch_axes={}, origin=inputs.origin
-        )
-        recipe = find_recipe(user, fake_inputs, outputs)
-        targets = tree_map(lambda leaf: fake_like(leaf, mode), recipe.targets)
-        value = checked_loss(recipe, outputs, targets)
-    if not value.requires_grad:
-        raise ModelError(
-            f"The loss of {user.name} has no gradient: an operator between it and the parameters has none.",
-            hint="Numbers of places (argmax), rounding, detach() and no_grad() end a gradient.",
-        )
-    # An exported program knows the module of each operator, and the joint graph carries that on.
-    program = _program(user, recipe, (arguments, keywords, targets)) if modules else None
-    trained = [
-        (name, parameter) for name, parameter in user.model.named_parameters() if parameter.requires_grad
-    ]
-    updates, assumed = find_updates(user, trained)
-    try:
-        # An exported program keeps what a function of the user's computes and loses the gradient it defines.
-        exported = None if functions else program
-        traced = with_loss(user.model, recipe) if exported is None else exported.module(check_guards=False)
-        module = torch_interfaces.joint_graph(traced, (arguments, keywords, targets), OWN)
-    except AnalyzerError:
-        raise
-    except Exception as error:
-        raise untraceable(f"The training step of {user.name}", error) from error
-    return _described(
-        module,
-        first_names=_first_names(user.model),
-        updates=updates,
-        names=_input_names(user, arguments, keywords, targets),
-        notes=(*recipe.assumed, *assumed, *map(_WITHOUT_MODULES.format, functions[:1])),
-    )
 
 
 _WITHOUT_MODULES = "{} defines its own gradient: it is followed, and operators are not told by module."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyzer.errors import AnalyzerError, ExportError, MeasurementError
@@ -277,10 +276,3 @@ def _largest(array: Array) -> float:
     import numpy as np
 
     return float(np.max(np.abs(np.asarray(array, np.float64)), initial=0.0))
-
-
-def write_step(proto: onnx.ModelProto, folder: Path) -> Path:
-    """Write the model; everything large is an input."""
-    path = folder / "model.onnx"
-    path.write_bytes(proto.SerializeToString())
-    return path

@@ -163,21 +163,16 @@ def _decompositions(translated: Collection[str]) -> Mapping[OpOverload, PythonKe
         "linalg_vector_norm logsumexp var_mean std_mean rsub index_add index_copy new_zeros new_ones new_full "
         "new_empty zeros_like ones_like full_like"
     )
-    # The last wins: ours mend what PyTorch's have wrong or refuse.
-    own = after_differentiation()
-    return {**_for_untranslatable(translated), **registered_decompositions(names.split()), **own}
-
-
-def _for_untranslatable(translated: Collection[str]) -> Mapping[OpOverload, PythonKernel]:
-    """PyTorch's core decompositions of what neither it nor we can translate."""
     registry = translation_registry()
-    return {
+    untranslatable = {
         target: function
         for target, function in core_decompositions().items()
         if is_operator(target)
         and overload_name(target).partition(".")[0] not in translated
         and not registry.is_registered(target)
     }
+    # The last wins: ours mend what PyTorch's have wrong or refuse.
+    return {**untranslatable, **registered_decompositions(names.split()), **after_differentiation()}
 
 
 def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
