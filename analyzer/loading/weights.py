@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from analyzer.graph import Graph, Tensor
-    from analyzer.loading.loaded import Loaded, Step
+    from analyzer.graph import Tensor
+    from analyzer.loading.loaded import Step
     from analyzer.loading.python.example_inputs import ExampleInputs
     from analyzer.loading.python.user_model import UserModel
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from traceback import walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyzer.errors import ExportError
 from analyzer.loading.python.model_weights import built_with, fake_like, without_data
@@ -224,28 +224,12 @@ def _sequence(width: int, *, batch_first: bool, length: int = LENGTH) -> TriedSi
     return (None, length, width) if batch_first else (length, None, width)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
-    """A layer that was given another width than it takes.
-
-    Attributes:
-        path: Of the layer in the model.
-        kind: Its class.
-        taken, given: How many features, or channels, it takes and was given.
-        axis_name: What is counted.
-    """
+class Misfit(NamedTuple):
+    """A layer that was given another width than it takes: its path, that width, a sentence without its end."""
 
     path: str
-    kind: str
     taken: int
-    given: int
-    axis_name: str
-
-    @property
-    def text(self) -> str:
-        """As a sentence without its end."""
-        called = f"{self.path} ({self.kind})" if self.path else self.kind
-        return f"{called} takes {self.taken} {self.axis_name} and gets {self.given}"
+    text: str
 
 
 def call(user: UserModel, inputs: ExampleInputs, *, on_values: bool = True) -> None:
@@ -324,7 +308,8 @@ def misfit(model: Module, error: BaseException) -> Misfit | None:
     if given is None or given == taken or not taken:  # a lazy layer has no width yet
         return None
     path = next((name for name, item in model.named_modules() if item is layer), "")
-    return Misfit(path=path, kind=type(layer).__name__, taken=taken, given=given, axis_name=axis_name)
+    called = f"{path} ({type(layer).__name__})" if path else type(layer).__name__
+    return Misfit(path, taken, f"{called} takes {taken} {axis_name} and gets {given}")
 
 
 def beyond_table(error: BaseException) -> str:

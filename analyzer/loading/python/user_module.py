@@ -35,7 +35,6 @@ from analyzer.loading.python.source_lines import at_line, first_line, shown_path
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from analyzer.loading.python.first_forward import ScriptRun
     from analyzer.loading.python.model_choice import ChosenModel
 
 # What urllib, requests and huggingface_hub say of a machine without a network.

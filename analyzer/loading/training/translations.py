@@ -67,15 +67,9 @@ def _convolution_backward(
 
 
 def _batch_norm(
-    x: Symbol,
-    weight: Symbol | None,
-    bias: Symbol | None,
-    mean: Symbol,
-    variance: Symbol,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Result:
+    x: Symbol, weight: Symbol | None, bias: Symbol | None, mean: Symbol, variance: Symbol, training: bool,
+    momentum: float, eps: float,
+) -> Result:  # fmt: skip
     # onnxscript/function_libs/torch_lib/ops/core.py makes inference's operator of this: a wrong loss, and
     # running statistics that never change.
     if not training:
@@ -115,15 +109,9 @@ def _batch_norm_backward(
 
 
 def _layer_norm_backward(
-    gradient: Symbol,
-    x: Symbol,
-    shape: Sequence[int],
-    mean: Symbol,
-    inverse: Symbol,
-    weight: Symbol | None,
-    _bias: object,
-    _mask: object,
-) -> Result:
+    gradient: Symbol, x: Symbol, shape: Sequence[int], mean: Symbol, inverse: Symbol, weight: Symbol | None,
+    _bias: object, _mask: object,
+) -> Result:  # fmt: skip
     axis = len(x.shape) - len(shape)
     return emit_several(DOMAIN, "LayerNormGrad", [gradient, x, mean, inverse, weight], {"axis": axis}, 3)
 
@@ -195,14 +183,9 @@ def _nll_loss(
 
 
 def _nll_loss_backward(
-    gradient: Symbol,
-    scores: Symbol,
-    labels: Symbol,
-    weights: Symbol | None,
-    reduction: int,
-    ignore_index: int,
-    total: Symbol,
-) -> Result:
+    gradient: Symbol, scores: Symbol, labels: Symbol, weights: Symbol | None, reduction: int,
+    ignore_index: int, total: Symbol,
+) -> Result:  # fmt: skip
     if len(scores.shape) < 2:
         return opaque_node("nll_loss_backward", 1, gradient, scores, labels, weights, total)
     attributes = {"reduction": int(reduction), "ignore_index": int(ignore_index)}
@@ -268,15 +251,9 @@ def take_type(value: ir.Value, like: ir.Value) -> None:
 
 # What PyTorch calls the operator that resizes, and how it weighs.
 RESIZING = {
-    "upsample_nearest1d": "nearest",
-    "upsample_nearest2d": "nearest",
-    "upsample_nearest3d": "nearest",
-    "_upsample_nearest_exact1d": "nearest-exact",
-    "_upsample_nearest_exact2d": "nearest-exact",
-    "_upsample_nearest_exact3d": "nearest-exact",
-    "upsample_linear1d": "linear",
-    "upsample_bilinear2d": "linear",
-    "upsample_trilinear3d": "linear",
+    **{f"upsample_nearest{axes}d": "nearest" for axes in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{axes}d": "nearest-exact" for axes in (1, 2, 3)},
+    **dict.fromkeys(("upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"), "linear"),
 }
 
 
