@@ -75,17 +75,9 @@ def key(*, source: str, name: str | None, opset: int, specs: Sequence[str], batc
     """Return the hash under which an export is kept; ``batch`` is None for one with a symbolic batch."""
     import platform
 
-    facts = [
-        _digest_of_own_code(),
-        platform.python_version(),
-        package_versions(),
-        source,
-        name,
-        opset,
-        list(specs),
-        batch,
-        os.getcwd(),  # relative paths in the user's code start there, and paths are shown relative to it
-    ]
+    code, python = _digest_of_own_code(), platform.python_version()
+    # Relative paths in the user's code start in the working folder, and paths are shown relative to it.
+    facts = [code, python, package_versions(), source, name, opset, list(specs), batch, os.getcwd()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -171,17 +171,13 @@ def _require_batch(specs: Sequence[InputSpec], batch: int) -> None:
     shapes = [spec.shape for spec in specs if spec.shape]
     if batch == 1 or any(None in shape for shape in shapes) or (shapes and {s[0] for s in shapes} == {batch}):
         return
-    if is_one_graph((spec.name, spec.shape, spec.dtype) for spec in specs):
-        raise InputError(
-            f"--batch {batch}: no input depends on the batch ({', '.join(spec.text for spec in specs)}).",
-            hint="The nodes of a graph are no batch: leave --batch out, or give more nodes and edges instead.",
-        )
-    written = next((spec for spec in specs if spec.shape), None)
-    text = replace(written, shape=(None, *written.shape[1:])).text if written else "x=B,..."
-    raise InputError(
-        f"--batch {batch}: no input depends on the batch ({', '.join(spec.text for spec in specs)}).",
-        hint=f"Write B where the batch goes, as in --input {text}, or leave --batch out.",
-    )
+    hint = "The nodes of a graph are no batch: leave --batch out, or give more nodes and edges instead."
+    if not is_one_graph((spec.name, spec.shape, spec.dtype) for spec in specs):
+        written = next((spec for spec in specs if spec.shape), None)
+        text = replace(written, shape=(None, *written.shape[1:])).text if written else "x=B,..."
+        hint = f"Write B where the batch goes, as in --input {text}, or leave --batch out."
+    given = ", ".join(spec.text for spec in specs)
+    raise InputError(f"--batch {batch}: no input depends on the batch ({given}).", hint=hint)
 
 
 def _complete_lazy_layers(user: UserModel, inputs: ExampleInputs) -> None:

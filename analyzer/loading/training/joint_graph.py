@@ -151,13 +151,9 @@ def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) 
             raise
         except Exception as error:
             raise untraceable(f"The training step of {user.name}", error) from error
-        return _described(
-            module,
-            first_names=_first_names(user.model),
-            updates=updates,
-            names=_input_names(user, arguments, keywords, targets),
-            notes=(*recipe.assumed, *assumed, *map(_WITHOUT_MODULES.format, functions[:1])),
-        )
+        names = _input_names(user, arguments, keywords, targets)
+        notes = (*recipe.assumed, *assumed, *map(_WITHOUT_MODULES.format, functions[:1]))
+        return _described(module, _first_names(user.model), updates, names, notes)
 
 
 def _check_parameters(user: UserModel) -> None:
@@ -210,13 +206,9 @@ def _first_names(model: Module) -> dict[str, str]:
 
 
 def _described(
-    module: fx.GraphModule,
-    *,
-    first_names: Mapping[str, str],
-    updates: Mapping[str, Update],
-    names: tuple[str, ...],
-    notes: tuple[str, ...],
-) -> Joint:
+    module: fx.GraphModule, first_names: Mapping[str, str], updates: Mapping[str, Update],
+    names: tuple[str, ...], notes: tuple[str, ...],
+) -> Joint:  # fmt: skip
     graph = module.graph
     inputs, outputs = torch_interfaces.slots(graph)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
