@@ -47,11 +47,7 @@ def configuration_of(user: UserModel) -> Mapping[str, Any] | None:
 
 
 def python_model(reference: Reference) -> UserModel:
-    """Return the model of a user's file, without weights where its code allows.
-
-    Raises:
-        ModelError: As ``load_user_model``.
-    """
+    """Return the model of a user's file, without weights where its code allows."""
     for weights in WEIGHTLESS:
         # What fails without values may be ours alone; on real tensors it is the user's to mend.
         with suppress(Exception):
@@ -86,11 +82,7 @@ def has_step_inputs(user: UserModel) -> bool:
 def load_decoder(
     user: UserModel, reference: Reference | None, progress: StageProgress = lambda _: None
 ) -> Loaded:
-    """Export a decoder; its symbolic sizes are ``batch``, ``tokens``, ``past`` and their sum ``context``.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """Export a decoder; its symbolic sizes are ``batch``, ``tokens``, ``past`` and their sum ``context``."""
     name = reference.stem if reference else user.name
     if not has_step_inputs(user):
         raise ModelError(

@@ -209,11 +209,7 @@ _EXAMPLE_SIZE = 128
 
 
 def require_one_size(symbol: str, batch: int | None, bindings: Mapping[str, int]) -> None:
-    """Refuse a batch that ``--input`` contradicts.
-
-    Raises:
-        InputError: The batch's dimension is given another size.
-    """
+    """Refuse a batch that ``--input`` contradicts."""
     size = bindings.get(symbol)
     if None not in (size, batch) and size != batch:
         raise InputError(

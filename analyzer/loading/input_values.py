@@ -230,9 +230,7 @@ _DECIDING: Mapping[str, tuple[int, ...]] = {
 def deciding_inputs(graph: Graph, names: Iterable[str] | None = None) -> tuple[Tensor, ...]:
     """Return the inputs whose values decide sizes or trips, in the model's order.
 
-    Args:
-        graph: The model.
-        names: Tensors whose sizes alone count; without them all sizes do, as far as floats do not decide them.
+    With ``names`` only the sizes of these tensors count; else all do, as far as floats do not decide them.
     """
     sized = None if names is None else set(names)
     waiting: list[str] = []

@@ -49,11 +49,7 @@ def load(
     training: bool = False,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Loaded:
-    """Load any kind of model; an .onnx file is converted to ``opset``, any other is exported at it.
-
-    Raises:
-        AnalyzerError: A child of it, by what the user must do.
-    """
+    """Load any kind of model; an .onnx file is converted to ``opset``, any other is exported at it."""
     if training and reference.kind in ("onnx", "pt2"):
         raise UsageError(
             f"--training needs the model's Python code: {reference.text} holds no loss and no gradients.",
@@ -349,11 +345,7 @@ def load_pt2(
 
 
 def stored_tensors(reference: Reference) -> Mapping[str, Tensor]:
-    """Return the parameters, buffers and constants of a .pt2 file by name.
-
-    Raises:
-        ModelError: The file cannot be read.
-    """
+    """Return the parameters, buffers and constants of a .pt2 file by name."""
     program = _read_program(reference)
     return {**program.state_dict, **program.constants}
 
@@ -468,11 +460,7 @@ def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs
 
 
 def live_at(loaded: Loaded, batch: int, opset: int) -> Loaded:
-    """Return a module that was given as an object, exported again at another batch.
-
-    Raises:
-        AnalyzerError: Its code forbids that batch.
-    """
+    """Return a module that was given as an object, exported again at another batch."""
     return _of_user(loaded.live, batch, loaded.specs, opset, lambda _: None, train=False)
 
 

@@ -219,11 +219,7 @@ def cached_export(
 
 
 def check_opset(opset: int) -> None:
-    """Refuse an opset that the installed onnx does not know.
-
-    Raises:
-        UsageError: The opset is too old or too new.
-    """
+    """Refuse an opset that the installed onnx does not know."""
     from onnx.defs import onnx_opset_version
 
     newest = onnx_opset_version()

@@ -40,11 +40,7 @@ def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.
 def parsed_bytes(
     content: bytes, *, subject: str, opset: int | None, limits: Limits
 ) -> tuple[onnx.ModelProto, bool]:
-    """Return the same for a serialised model.
-
-    Raises:
-        ModelError: As ``parsed_file``; ``subject`` is what the message calls it.
-    """
+    """Return the same for a serialised model."""
     arguments = {
         "content": content,
         "subject": sendable(subject),
@@ -56,11 +52,7 @@ def parsed_bytes(
 
 
 def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: Path, limits: Limits) -> None:
-    """Write an .onnx file's model, bound to these sizes, into ``folder`` with its weights beside it.
-
-    Raises:
-        AnalyzerError: As ``weights``.
-    """
+    """Write an .onnx file's model, bound to these sizes, into ``folder`` with its weights beside it."""
     arguments = {
         "path": os.fsencode(path),
         "opset": opset,
@@ -82,9 +74,6 @@ def graph_message(
     """Return a model at these sizes of its symbolic dimensions, for ``from_message``; ``number`` identifies it.
 
     ``options`` are ``pruned`` and those of ``onnx_graph.build.to_graph``.
-
-    Raises:
-        AnalyzerError: As ``to_graph``; ModelError where it takes more than the limits.
     """
     arguments = {"number": number, "sizes": _plain_sizes(sizes), "limits": limits.as_message(), **options}
     message = READING.ask("graph", arguments, limits, subject=subject)
@@ -104,11 +93,7 @@ def open_sizes(
     subject: str,
     limits: Limits,
 ) -> tuple[bool, dict[str, int], dict[str, int]]:
-    """Return sizes for the dimensions that nothing binds, as ``onnx_graph.build.open_sizes`` gives them.
-
-    Raises:
-        AnalyzerError: As ``graph_message``.
-    """
+    """Return sizes for the dimensions that nothing binds, as ``onnx_graph.build.open_sizes`` gives them."""
     arguments = {
         "content": proto.SerializeToString(),
         "sizes": _plain_sizes(sizes),

@@ -74,9 +74,6 @@ def check_nodes(graph: onnx.GraphProto, opsets: Mapping[str, int]) -> None:
     Args:
         graph: Model-local functions have been put in their callers' places.
         opsets: Opset version by domain, the default one as ``ai.onnx``.
-
-    Raises:
-        GraphError: Names the node and what is wrong with it.
     """
     waiting = [graph]
     while waiting:
@@ -198,11 +195,7 @@ _NEWEST_CLASSICAL = 5  # VERSION_TABLE of onnx/helper.py, the same since ONNX 1.
 
 
 def check_texts(model: onnx.ModelProto, subject: str) -> None:
-    """Refuse a model with a name that is no text: protobuf hands such ones out as bytes.
-
-    Raises:
-        ModelError: Says of which kind it is.
-    """
+    """Refuse a model with a name that is no text: protobuf hands such ones out as bytes."""
     waiting: list[Any] = [model]
     while waiting:
         message = waiting.pop()
@@ -384,11 +377,7 @@ class _Body(NamedTuple):
 
 
 def check_budget(model: onnx.ModelProto, limits: Limits, subject: str) -> None:
-    """Refuse a model that would grow beyond the limits.
-
-    Raises:
-        ModelError: It would; names the limit.
-    """
+    """Refuse a model that would grow beyond the limits."""
     if len(model.functions) > limits.functions:
         raise _over(
             subject, f"defines {plural(len(model.functions), 'function')}", "functions", limits.functions

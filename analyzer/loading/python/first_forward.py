@@ -429,11 +429,7 @@ def _training_seen(goes_on: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def no_training(what: str) -> Iterator[None]:
-    """Raise at whatever would train a model inside the block, in which ``what`` runs.
-
-    Raises:
-        ModelError: It computes gradients or takes a step of an optimizer.
-    """
+    """Raise at whatever would train a model inside the block, in which ``what`` runs."""
     thread = threading.get_ident()
 
     def goes_on() -> bool:

@@ -50,8 +50,7 @@ def configured(reference: Reference) -> tuple[ModuleType, Assumed]:
 
     Assumed are the inputs whose sizes the configuration leaves open, with the values that fill them.
 
-    Args:
-        reference: Of a configuration; the default device is where the model is built.
+    The default device is where the model is built.
 
     Raises:
         ModelError: transformers is missing, or does not know the model, or it generates.

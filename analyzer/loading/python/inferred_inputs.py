@@ -474,10 +474,7 @@ def longest_graph(model: Module, names: Sequence[str]) -> tuple[Graph, frozenset
 def _tracer(model: Module, names: Sequence[str], decisions: Sequence[bool]) -> fx.Tracer:
     """Return a tracer of a model's ``forward`` for which conditions that depend on values hold or not.
 
-    Args:
-        model: The model.
-        names: Inputs that are traced in addition to those without a default.
-        decisions: Whether the first conditions hold; further ones do not.
+    ``names`` are traced besides inputs without a default; ``decisions`` are whether the first conditions hold.
     """
     from torch import fx
     from torch.nn.utils import rnn

@@ -316,10 +316,7 @@ def drawn_values(spec: InputSpec, shape: tuple[int, ...], *, whole: bool) -> NDA
 
     They are the same wherever they are asked for.
 
-    Args:
-        spec: With values.
-        shape: The shape wanted.
-        whole: Whether the type holds whole numbers or truth values alone: int64 or uint64 then, else float64.
+    ``whole`` says that the type has whole numbers or truth values alone: int64 or uint64 then, else float64.
     """
     import numpy as np
 

@@ -90,9 +90,6 @@ def within_memory(memory_bytes: int) -> AbstractContextManager[object]:
     """Return a block in which PyTorch's operators allocate at most so many bytes more than are in use now.
 
     The size of each result is inferred on the meta device before the operator runs.
-
-    Raises:
-        MemoryForeseenError: In the block, before the operator that would exceed the limit.
     """
     import psutil
     import torch

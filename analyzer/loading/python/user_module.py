@@ -84,11 +84,7 @@ Modes = Callable[[], AbstractContextManager[object]]
 
 
 def execute(reference: Reference, modes: Modes, *, quiet: bool) -> ScriptRun:
-    """Import the file or module of a reference, up to the first forward of what it names, else of any model.
-
-    Raises:
-        ModelError: It cannot be found or read, or raises.
-    """
+    """Import the file or module of a reference, up to the first forward of what it names, else of any model."""
     modules: list[ModuleType] = []
     run = ScriptRun(reference.name, quiet=quiet)
 
@@ -330,11 +326,7 @@ def are_cached(weights: ValuedWeights) -> bool:
 
 
 def cached_execution(request: Request) -> CachedExecution | None:
-    """Return the cached execution of the same request, as long as all that was read is as it was.
-
-    Raises:
-        AnalyzerError: The execution failed, and would again.
-    """
+    """Return the cached execution of the same request, as long as all that was read is as it was."""
     cached = executions.answers if (executions := _CACHED.get()) else []
     for item in [item for item in cached if item[0] == request]:
         _, result, dependencies = item

@@ -142,11 +142,7 @@ def declared_type(proto: onnx.TypeProto, name: str) -> Type:
 
 
 def checked(shape: Shape, name: str) -> Shape:
-    """Return the same shape, if a tensor can have it.
-
-    Raises:
-        GraphError: A size is negative, or the product is over 2**63 - 1; names the tensor.
-    """
+    """Return the same shape, if a tensor can have it."""
     if not shape:
         return shape
     count, lowest = 1, 0
@@ -204,9 +200,7 @@ def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
     None are there where inference cannot be had at all.
 
-    Args:
-        model: What it states itself is cleared: inference would take it for true, and leave open whatever
-            contradicts it.
+    What the model states is cleared: inference would take it for true, and leave open what contradicts it.
     """
     from onnx import shape_inference
 
@@ -223,9 +217,7 @@ def infer_model(model: onnx.ModelProto) -> onnx.ModelProto:
 def without_sizes(graph: onnx.GraphProto, *, numbers_only: bool = False) -> None:
     """Clear what a graph and its bodies state of tensors that its nodes imply.
 
-    Args:
-        graph: It is changed.
-        numbers_only: Leave a statement that has a symbol, and all types of elements.
+    With ``numbers_only`` a statement that has a symbol stays, and all types of elements do.
     """
     for value in (*graph.value_info, *graph.output):
         if numbers_only:
@@ -444,12 +436,7 @@ def body_inputs(
 ) -> list[Type]:
     """Return the types of a body's inputs from those of the node that runs it.
 
-    Args:
-        proto: The node.
-        body: Its subgraph.
-        inputs: What the node reads.
-        attributes: The node's attributes.
-        carried: The body once built; sizes of its state that one pass through it changes are left open.
+    With ``carried``, the body once built, sizes of its state that one pass through it changes are left open.
     """
     declared = [declared_type(value.type, value.name) for value in body.input]
     if proto.op_type == "Loop":

@@ -181,11 +181,7 @@ def finish(model: ir.Model, held_back: Constants, stored: set[str], keep: Callab
 
 
 def to_onnx_ir(program: ExportedProgram, opset: int, notes: list[str]) -> ir.Model:
-    """Translate to onnx_ir; operators without a translation become opaque ones, with a note.
-
-    Raises:
-        ExportError: The translation fails for another reason.
-    """
+    """Translate to onnx_ir; operators without a translation become opaque ones, with a note."""
     import torch
 
     program = without_whole_slices(decomposed(program))

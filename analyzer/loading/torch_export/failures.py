@@ -125,11 +125,7 @@ _OF_FLOATS = re.compile(
 
 
 def check_types(user: UserModel, program: ExportedProgram, inputs: ExampleInputs) -> None:
-    """Refuse a program in which an operator gets tensors of types that PyTorch's kernels do not take.
-
-    Raises:
-        InputError: It names the operator, its types and the user's line.
-    """
+    """Refuse a program in which an operator gets tensors of types that PyTorch's kernels do not take."""
     import torch
 
     if has_autocast(program):

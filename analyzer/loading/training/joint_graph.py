@@ -98,10 +98,7 @@ def with_loss(model: Module, recipe: Recipe) -> Module:
 def trace_step(user: UserModel, inputs: ExampleInputs, *, modules: bool = True) -> Joint:
     """Traces loss and gradients without any data.
 
-    Args:
-        user: The model.
-        inputs: At the batch to trace.
-        modules: Whether to learn which module each operator is of, which takes a third longer.
+    ``modules`` says whether to learn which module each operator is of, which takes a third longer.
 
     Raises:
         ModelError: Nothing can be trained, or an operator has no gradient.

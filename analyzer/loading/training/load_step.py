@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 
 
 def step_of_user(user: UserModel, inputs: ExampleInputs, opset: int, *, modules: bool = True) -> Exported:
-    """Return the step of a model that is built; without ``modules`` sooner, for its figures at another batch.
-
-    Raises:
-        AnalyzerError: As ``trace_step``; ExportError where an operator cannot be translated.
-    """
+    """Return the step of a built model; without ``modules`` sooner, for its figures at another batch."""
     joint = trace_step(user, inputs, modules=modules)
     notes: list[str] = []
     try:
