@@ -122,22 +122,17 @@ def _inlined(content: bytes, op_type: str) -> bytes | None:
 
     model = model_of(content)
     try:
-        _give_defaults(model.graph.node[0], model.opset_import[0].version)
+        # The inliner puts nothing in the place of attributes that a call leaves to its schema.
+        node = model.graph.node[0]
+        given = {attribute.name for attribute in node.attribute}
+        for name, known in onnx.defs.get_schema(op_type, model.opset_import[0].version).attributes.items():
+            if name not in given and known.default_value.name:
+                node.attribute.append(known.default_value)
         model = inliner.inline_selected_functions(model, [("", op_type)], inline_schema_functions=True)
         model = shape_inference.infer_shapes(model)
     except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
         return None
     return model.graph.SerializeToString()
-
-
-def _give_defaults(node: onnx.NodeProto, opset: int) -> None:
-    """Write out the attributes that a call leaves to its schema: the inliner puts nothing in their place."""
-    import onnx
-
-    given = {attribute.name for attribute in node.attribute}
-    for name, known in onnx.defs.get_schema(node.op_type, opset).attributes.items():
-        if name not in given and known.default_value.name:
-            node.attribute.append(known.default_value)
 
 
 def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder: bytes) -> None:

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     import torch
 
     from analyzer.graph import Tensor
-    from analyzer.loading.loaded import Step
-    from analyzer.loading.python.example_inputs import ExampleInputs
-    from analyzer.loading.python.user_model import UserModel
 
     Array = np.ndarray[Any, Any]
 
@@ -114,7 +111,15 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
     with redirect_stdout(sys.stderr):
         inputs = resolve_inputs(user, loaded.specs, batch)
     if loaded.step is not None:
-        return _training_step(loaded, loaded.step, user, inputs, folder)
+        from analyzer.loading.training.load_step import eager_gradients, feeds_of, runnable_proto
+
+        graph = loaded.graph()
+        fed = feeds_of(user, inputs, loaded.step, graph)
+        path = folder / MODEL_FILE  # what is large is an input
+        path.write_bytes(runnable_proto(loaded.proto, graph, loaded.step).SerializeToString())
+        feeds, types = _feeds_and_types(fed, list(fed.values()))
+        gradients = eager_gradients(user, inputs, loaded.step, graph) if loaded.compared else None
+        return Runnable(model_path=path, feeds=feeds, feed_types=types, gradients=gradients)
     tensors = [leaf for leaf in inputs.leaves if hasattr(leaf, "detach")]
     state = dict(user.model.named_parameters(remove_duplicate=False))
     scripted = isinstance(user.model, torch.jit.ScriptModule)  # which takes no other weights for a call
@@ -140,20 +145,6 @@ def _from_python(loaded: Loaded, batch: int | None, folder: Path, *, as_if_train
         ]
 
     return Runnable(model_path=model_path, feeds=feeds, feed_types=types, eager=eager)
-
-
-def _training_step(
-    loaded: Loaded, step: Step, user: UserModel, inputs: ExampleInputs, folder: Path
-) -> Runnable:
-    from analyzer.loading.training.load_step import eager_gradients, feeds_of, runnable_proto
-
-    graph = loaded.graph()
-    tensors = feeds_of(user, inputs, step, graph)
-    path = folder / MODEL_FILE
-    path.write_bytes(runnable_proto(loaded.proto, graph, step).SerializeToString())  # what is large is an input
-    feeds, types = _feeds_and_types(tensors, list(tensors.values()))
-    gradients = eager_gradients(user, inputs, step, graph) if loaded.compared else None
-    return Runnable(model_path=path, feeds=feeds, feed_types=types, gradients=gradients)
 
 
 def _sizes_of_the_file(loaded: Loaded, batch: int | None) -> dict[str, int]:

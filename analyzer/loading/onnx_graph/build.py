@@ -264,8 +264,8 @@ def _with_sizes(
 ) -> tuple[list[Node], Mapping[str, Tensor], Mapping[str, SizeOrigin]]:
     """Return the nodes with the sizes that become known in one walk, the tensors that have them, and why.
 
-    ``further`` gives whole shapes of a node's outputs by what it reads, where nothing else tells them; ``shown``
-    is the origin of these and of what follows from them.
+    ``further`` gives whole shapes of a node's outputs by what it reads, where nothing else tells them;
+    ``shown`` is the origin of these and of what follows from them.
     """
     changed: dict[str, Tensor] = {}
     origins: dict[str, SizeOrigin] = {}

@@ -24,8 +24,8 @@ _FITS = 2**63
 def require_fitting(graph: Graph, forbidden: Sequence[tuple[int, str, str, str]]) -> None:
     """Refuse a graph with a node that no run can execute at these sizes.
 
-    ``forbidden`` are nodes that ONNX's inference refuses: index (-1 in a body), name, operator, reason. Bodies are
-    not looked at: one may never be executed.
+    ``forbidden`` are nodes that ONNX's inference refuses: index (-1 in a body), name, operator, reason. Bodies
+    are not looked at: one may never be executed.
     """
     reasons = {index: reason for index, _, _, reason in reversed(forbidden) if index >= 0}
     for node in graph.nodes:

@@ -273,7 +273,14 @@ def lighten(model: ir.Model) -> Constants:
     import onnx_ir.passes.common as common
     from onnx_ir.passes import PassManager, Sequential
 
-    held_back = _without_data(model)
+    held_back = {}
+    for value in model.graph.initializers.values():
+        constant = value.const_value
+        # Of large ones the data go: the folder must neither read nor copy a weight. On the meta device even one
+        # element has no value, and asking for it raises.
+        if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
+            held_back[value] = constant
+            value.const_value = None
     origins = {
         output.name: dict(node.metadata_props)
         for node in model.graph
@@ -296,18 +303,6 @@ def lighten(model: ir.Model) -> Constants:
     _drop_made_up_biases(model)
     _drop_still_transposes(model)
     _restore_origins(model, origins)
-    return held_back
-
-
-def _without_data(model: ir.Model) -> Constants:
-    """Take the data of large constants out: the folder must neither read nor copy a weight."""
-    held_back = {}
-    for value in model.graph.initializers.values():
-        constant = value.const_value
-        # On the meta device even one element has no value, and asking for it raises.
-        if constant is not None and (constant.size > SMALL_ELEMENTS or _on_meta(constant)):
-            held_back[value] = constant
-            value.const_value = None
     return held_back
 
 

@@ -6,7 +6,7 @@ import inspect
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from analyzer.loading.python.example_inputs import ExampleInputs
 from analyzer.loading.python.source_lines import at_line, first_line, source_line
 from analyzer.loading.python.user_model import UserModel, call_offered, user_failure
 from analyzer.loading.torch_private import tree_leaves
-from analyzer.training_operators import IMPLEMENTATION, Implementation
+from analyzer.training_operators import IMPLEMENTATION
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -280,7 +280,7 @@ def find_updates(
     built = _built(offered, [parameter for _, parameter in named])
     names = {id(parameter): name for name, parameter in named}
     updates = {
-        names[id(parameter)]: _with_implementation(_update(type(built).__name__, group), group)
+        names[id(parameter)]: _update(type(built).__name__, group)
         for group in built.param_groups
         for parameter in group["params"]
         if id(parameter) in names
@@ -338,15 +338,6 @@ def _built(offered: Any, parameters: list[Tensor]) -> Optimizer:
     return optimizer
 
 
-def _with_implementation(update: Update, group: Mapping[str, Any]) -> Update:
-    """Name another implementation than foreach, if CUDA runs one; as torch/optim/adam.py chooses it."""
-    fused, foreach = group.get("fused"), group.get("foreach")
-    if update.op_type not in _KNOWN_OPS or foreach or (fused is None and foreach is None):
-        return update
-    chosen: Implementation = "fused" if fused else "for-loop"
-    return replace(update, options={**update.options, IMPLEMENTATION: chosen})
-
-
 # Classes of torch.optim that training_operators/optimizer_steps.py defines: the compact operator, its states.
 _OPTIMIZERS = {
     "SGD": ("Sgd", ("momentum",)),
@@ -376,5 +367,9 @@ def _update(name: str, group: Mapping[str, Any]) -> Update:
     if "betas" in group:
         beta1, beta2 = group["betas"]
         options |= {"beta1": float(beta1), "beta2": float(beta2), "eps": float(group["eps"])}
+    fused, foreach = group.get("fused"), group.get("foreach")
+    # Another implementation than foreach, if CUDA runs one; as torch/optim/adam.py chooses it.
+    if not foreach and (fused is not None or foreach is not None):
+        options[IMPLEMENTATION] = "fused" if fused else "for-loop"
     used = tuple(state for state in states if state != "momentum" or group["momentum"])
     return Update(op_type=op_type, options=options, states=used)

@@ -144,10 +144,7 @@ class _Appended:
             taken.add(name)
             value.name = name
             self.fed.append(name)
-        self._rename_results(taken)
-
-    def _rename_results(self, taken: set[str]) -> None:
-        """Other names for results that the translation calls as an input is: ``cat`` of ``torch.cat``."""
+        # Other names for results that the translation calls as an input is: ``cat`` of ``torch.cat``.
         results = [value for node in self.graph.all_nodes() for value in node.outputs if value.name]
         used = taken | {value.name or "" for value in results} | set(self.graph.initializers)
         for value in results:

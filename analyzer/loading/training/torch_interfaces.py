@@ -185,9 +185,15 @@ def slots(graph: fx.Graph) -> tuple[list[Slot], list[Slot]]:
 def translate(graph_module: fx.GraphModule, translations: Mapping[str, PythonKernel], opset: int) -> ir.Model:
     """Translate an fx graph of aten operators, each with its ``val``, to an onnx_ir model."""
     import onnx_ir
+    from torch import Tensor
 
-    _drop_checks(graph_module.graph)
-    _constants(graph_module)
+    for node in list(graph_module.graph.nodes):
+        tensor = getattr(graph_module, node.target, None) if node.op == "get_attr" else None
+        if isinstance(tensor, Tensor):  # constants of the user's code, whose values the tracer hides
+            node.meta["val"] = tensor
+        name = str(node.target)  # assertions give nothing and have no translation
+        if node.op == "call_function" and not node.users and ("_assert" in name or "check_errors" in name):
+            graph_module.graph.erase_node(node)
     promote(graph_module.graph)  # reads values, so after constants have theirs
     registry = translation_registry()
     for node in graph_module.graph.nodes:
@@ -208,24 +214,6 @@ def translate(graph_module: fx.GraphModule, translations: Mapping[str, PythonKer
     translate_into(model, graph_module.graph, registry)
     # torchlib is written at one opset (18); others are made by conversion.
     return model if opset == registry.opset_version else at_opset(model, opset)
-
-
-def _constants(graph_module: fx.GraphModule) -> None:
-    """Restore the values of constants of the user's code, which the tracer hides."""
-    from torch import Tensor
-
-    for node in graph_module.graph.nodes:
-        tensor = getattr(graph_module, node.target, None) if node.op == "get_attr" else None
-        if isinstance(tensor, Tensor):
-            node.meta["val"] = tensor
-
-
-def _drop_checks(graph: fx.Graph) -> None:
-    """Remove assertions, which give nothing and have no translation."""
-    for node in list(graph.nodes):
-        name = str(node.target)
-        if node.op == "call_function" and not node.users and ("_assert" in name or "check_errors" in name):
-            graph.erase_node(node)
 
 
 # Operators whose operands ONNX wants of one type (its type constraint T). What PyTorch gives is known from the
