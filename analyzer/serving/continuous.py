@@ -118,14 +118,13 @@ def highest_throughput_per_s(server: GenerationServer, conversations: Conversati
 def simulated_generation(scenarios: Sequence[GenerationScenario], *, seed: int = 0) -> list[QueueLoad]:
     """Many servers at once, which takes little more than one."""
     highest = [highest_throughput_per_s(one.server, one.conversations) for one in scenarios]
-    busy = [one.rate_per_s / most if most else 1.0 for one, most in zip(scenarios, highest, strict=True)]
-    able = [one for one, part in zip(scenarios, busy, strict=True) if part < 1]
+    able = [one for one, most in zip(scenarios, highest, strict=True) if one.rate_per_s < most]
     loads = iter(_loads(able, seed) if able else [])
     return [
-        replace(next(loads), utilisation=part)
-        if part < 1
+        replace(next(loads), utilisation=one.rate_per_s / most)
+        if one.rate_per_s < most
         else QueueLoad(rate_per_s=one.rate_per_s, saturated=True)
-        for one, part in zip(scenarios, busy, strict=True)
+        for one, most in zip(scenarios, highest, strict=True)
     ]
 
 

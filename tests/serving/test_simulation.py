@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +11,11 @@ import pytest
 from queue_models import batches_by_loop
 
 from analyzer.errors import UsageError
-from analyzer.serving import ServiceCurve, simulate
-from analyzer.serving.queue import single_requests
+from analyzer.serving import ServiceCurve, simulate, simulation
+from analyzer.serving.arrivals import POISSON, usual_batch, warm_up, weights
+from analyzer.serving.highest_rate import Effort, loads_at
+from analyzer.serving.queue import make_queue, single_requests
+from analyzer.serving.simulation import Scenario
 
 CURVE = ServiceCurve(points=((1, 0.004), (8, 0.011), (64, 0.070)))
 
@@ -168,3 +173,78 @@ def test_a_curve_is_a_line_between_its_points_and_flat_below_them() -> None:
     curve = ServiceCurve(points=((4, 0.010), (8, 0.020)))
     assert [curve.time_s(batch) for batch in (1, 4, 6, 8)] == pytest.approx([0.010, 0.010, 0.015, 0.020])
     assert curve.times(5).tolist() == pytest.approx([0, 0.010, 0.010, 0.010, 0.010, 0.0125])
+
+
+# Any batch of up to eight takes as long: capacity 8 requests a unit of time for each server.
+FLAT = ServiceCurve(points=((1, 0.5), (8, 0.5)))
+
+
+@pytest.mark.parametrize(
+    ("rate", "servers", "delay_s", "batch", "rounds"),
+    [
+        (0.5, 1, 0.0, 1, 5),
+        (3, 1, 0.0, 3, 5 + 8 / 5),  # those that come while a batch is served; 5 of 8 are free
+        (3, 2, 0.0, 1.5, 5),  # of two servers every other is another's; single requests are as solved
+        (1, 1, 0.5, 2, 5 + 8 / 7),  # the first, and the one that comes while it waits
+        (7.96, 1, 0.0, 7.96, 100),
+        (100, 1, 0.0, 8, 100),
+    ],
+)
+def test_the_usual_batch_is_what_comes_meanwhile_and_a_lane_warms_up_for_rounds_of_it(
+    rate: float, servers: int, delay_s: float, batch: float, rounds: float
+) -> None:
+    queue = make_queue(FLAT, servers=servers, max_delay_s=delay_s)
+    assert usual_batch(queue, rate) == pytest.approx(batch, rel=0.01)
+    assert warm_up(queue, rate) == math.ceil(rounds * servers * usual_batch(queue, rate))
+
+
+def test_weighted_lanes_wait_as_long_as_is_solved() -> None:
+    # M/D/1 at 3/4 of a capacity of 8: means of the wait and of its square (Kleinrock, Queueing Systems 1, 5.7).
+    load, service = 0.75, 1 / 8
+    mean = load * service / (2 * (1 - load))
+    square = 2 * mean**2 + load * service**2 / (3 * (1 - load))
+    # Two waits a lane, whose mean and square are these parts of the solved ones.
+    parts = [(1.1, 1.0), (0.9, 1.05), (1.0, 0.9), (1.05, 1.1)]
+    apart = [math.sqrt(of_square * square - (of_mean * mean) ** 2) for of_mean, of_square in parts]
+    waits = [of_mean * mean + np.array([-far, far]) for (of_mean, _), far in zip(parts, apart, strict=True)]
+    each = weights(make_queue(FLAT), 6.0, waits)
+    assert each.mean() == pytest.approx(1)
+    assert each @ [wait.mean() for wait in waits] / len(waits) == pytest.approx(mean)
+    assert each @ [np.square(wait).mean() for wait in waits] / len(waits) == pytest.approx(square)
+
+
+@pytest.mark.parametrize(
+    ("share", "servers", "lanes", "requests", "left_out"),
+    [
+        (0.05, 1, 32, 125, 5),  # at a light load four times as many: 4000 in 32 lanes
+        (0.05, 32, 3, 334, 160),  # not before many servers: twice the warm-up counts, in few lanes
+        (0.5, 1, 17, 59, 28),
+        (0.995, 1, 1, 1000, 796),
+        (0.9999, 2, 1, 1000, 1000),
+    ],
+)
+def test_a_look_at_a_rate_counts_more_in_each_lane_than_it_leaves_out(
+    share: float, servers: int, lanes: int, requests: int, left_out: int
+) -> None:
+    queue = make_queue(FLAT, servers=servers)
+    ((served,),) = loads_at([queue], [[share]], POISSON, Effort(requests=1000, lanes=32))
+    scenario = served.scenario
+    assert (scenario.lanes, scenario.requests, scenario.left_out) == (lanes, requests, left_out)
+    assert scenario.rate_per_s == share * queue.capacity_per_s
+
+
+def test_a_percentile_is_the_first_latency_that_so_many_do_not_exceed() -> None:
+    ((served,),) = loads_at([make_queue(FLAT)], [[0.5]], POISSON, Effort(requests=10, lanes=1))
+    four = replace(served, latencies_s=np.arange(1.0, 5.0), shares=np.array([0.1, 0.7, 0.9, 1.0]))
+    assert [four.latency_s(share) for share in (10, 11, 70, 70.1, 90, 100)] == [1, 2, 2, 3, 3, 4]
+    assert four.latency_s(None) == served.mean_s
+    assert [four.late_share(limit) for limit in (0.5, 1, 2.5, 4)] == pytest.approx([1, 0.9, 0.3, 0])
+
+
+def test_as_many_scenarios_are_simulated_at_once_as_have_800_000_requests() -> None:
+    queue = make_queue(FLAT)
+    each = [
+        Scenario(queue=queue, rate_per_s=1.0, lanes=2, requests=n, left_out=10**5)
+        for n in (10**5, 10**5, 1, 9**9)
+    ]
+    assert [len(some) for some in simulation._portions(each)] == [2, 1, 1]
