@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -8,9 +9,10 @@ import pytest
 
 from analyzer.decision import decide
 from analyzer.decision.decision_input import Decision, DecisionInput
-from analyzer.decision.error_components import of_measured_run, ratio, summed
+from analyzer.decision.error_components import of_measured_run, over, ratio, rescaled, summed
 from analyzer.decision.placement_problem import Problems, placement_problem
-from analyzer.decision.plans import plan_all
+from analyzer.decision.plans import by_operator_type, plan_all
+from analyzer.figures import Figure
 from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.ort.execution import Copy, Group, NodePlacement, Placement
 from analyzer.prediction.estimate import Estimate
@@ -369,3 +371,40 @@ def test_an_operator_without_a_kernel_for_the_cpu_is_held_on_the_gpu_where_a_ses
     plans = plan_all(build(*ops, gpu_only=frozenset({0}), load_fails=fails))
     assert plans.hybrid is not None
     assert plans.hybrid.sides == (best,)
+
+
+def test_parts_of_a_session_by_type_and_of_a_run_as_a_whole_add_up(
+    build: Callable[..., Any], op: type[Any]
+) -> None:
+    ops = (
+        op(reads=("in",), cpu=1e-3),
+        op(reads=(0,), cpu=2e-3, able=False, op_type="Mod", gpu=3e-3),
+        op(reads=(1,)),
+    )
+    question = build(*ops)
+    plans = plan_all(question)
+    assert plans.gpu is not None
+    assert plans.hybrid is not None
+    by_type = {
+        plan.name: {one.source: one.time.value for one in by_operator_type(question, plan)}
+        for plan in (plans.cpu, plans.gpu, plans.hybrid)
+    }
+    assert by_type["cpu"] == pytest.approx({"cpu Relu": 2e-3, "cpu Mod": 2e-3})
+    assert by_type["gpu"] == pytest.approx(
+        {"gpu Relu": 2e-4, "cpu Mod": 3e-3, "link": plans.gpu.latency.value - 3.2e-3}
+    )
+    assert by_operator_type(question, plans.hybrid) == plans.hybrid.components
+    timed = Figure(value=8e-3, low=6e-3, high=1e-2, origin="measured")
+    parts = rescaled(plans.cpu.components, timed)
+    assert {one.source for one in parts} == {"run"}
+    assert (summed(parts).low, summed(parts).value, summed(parts).high) == pytest.approx((6e-3, 8e-3, 1e-2))
+    assert rescaled((), timed)[0].time == timed
+
+
+def test_a_ratio_of_times_with_nothing_in_common_errs_by_the_squares_of_both() -> None:
+    one, other = (
+        Figure(value=value, low=value / 2, high=value * 3, origin="predicted") for value in (6.0, 2.0)
+    )
+    far = math.exp(math.hypot(math.log(2), math.log(3)))  # down by 2 and 3, up by 3 and 2
+    assert over(one, other) == pytest.approx((3, 3 / far, 3 * far))
+    assert over(one, replace(other, low=0.0)) is None
