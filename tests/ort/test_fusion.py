@@ -15,6 +15,8 @@ import pytest
 from analyzer.loading.onnx_graph.build import to_graph
 from analyzer.ort.execution import Group
 from analyzer.ort.fusion import executed_names, groups_from_optimized, predicted_groups
+from analyzer.ort.placement import place
+from analyzer.ort.session_nodes import LevelOne
 
 LEVELS = {
     1: ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
@@ -353,3 +355,19 @@ def test_of_two_reshapes_one_is_left_unless_either_lets_zeros_be_sizes(
     executed = executed_nodes(reshaped, tmp_path)
     assert predicted_types(reshaped) == [node.op_type for node in executed]
     assert len(executed) == (4 if first or second else 3)
+
+
+def test_nodes_of_a_session_go_where_the_operators_are_that_they_were_made_of(tmp_path: Path) -> None:
+    # Level 1 makes a Gemm of each product and its bias; a Celu has no CUDA kernel.
+    text = "t = MatMul (x, w) b = Add (t, row) m = Celu (b) y = HardSwish (m)"
+    made = small_model(f"[4,8] {text}")
+    graph = to_graph(made)
+    optimized, _ = executed(made, 1, tmp_path)
+    level_one = LevelOne.of(graph, optimized)
+    assert level_one.together() == ((0, 1),)
+    assert level_one.nodes(place(graph)) == {
+        "MatMul_0/MatMulAddFusion": "cuda",
+        "Celu_2": "cpu",
+        "HardSwish_3": "cuda",
+    }
+    assert level_one.gpu_only() == frozenset({3})  # the CPU runs its definition, whose nodes have no names

@@ -533,3 +533,17 @@ def test_no_end_of_an_interval_is_quicker_than_memory(slug: str) -> None:
     card = catalogue.device(slug)
     found = prediction.predict_arrays(made.work(half(1, 25_000, 8_000)), card, precision="fp16")
     assert float(found.low[0]) >= 2 * 25_000 * 8_000 / card.bandwidth_bytes_per_s
+
+
+@pytest.mark.parametrize(("width", "separate"), [(512, True), (1024, False)])
+def test_paged_attention_reads_the_blocks_of_its_table(width: int, separate: bool) -> None:
+    # Two sequences of one query and 3 blocks of 16 tokens; 8 heads of size 64 on 4 of keys, packed where alone.
+    key = made.tensor("k", 2, 256) if separate else None
+    inputs = [made.tensor("q", 2, width), key, key, made.tensor("kc", 9, 16, 4, 64, dtype="int8")]
+    inputs += [None, None, None, made.tensor("blocks", 2, 3, dtype="int32")]
+    (one,) = microsoft("PagedAttention", inputs, [made.tensor("y", 2, 512)], num_heads=8, kv_num_heads=4,
+                       local_window_size=20).nodes  # fmt: skip
+    shape = attention_shape(one)
+    assert shape is not None
+    assert (shape.batch, shape.queries, shape.before, shape.heads, shape.key_heads) == (2, 1, 47, 8, 4)
+    assert (shape.size, shape.window, shape.causal, shape.cache_bytes) == (64, 20, True, 1)

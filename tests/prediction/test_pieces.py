@@ -297,6 +297,30 @@ PIECES: list[tuple[Node, list[dict[str, Any]]]] = [
 ]
 
 
+SMALLER, LARGER = (made.graph(of("Exp", [(size,)], (size,))) for size in (5, 50))
+BRANCHES = {"then_branch": SMALLER, "else_branch": LARGER}
+BODIES: list[tuple[Node, str, int, float, int]] = [
+    # A call takes as long as so many operators, 0.25 us each, besides those of the body.
+    (replace(of("If", [given(1)], (5,)), graphs=BRANCHES), "BranchCall", 7, 1, 5),
+    (replace(of("If", [given(0)], (5,)), graphs=BRANCHES), "BranchCall", 7, 1, 50),
+    (replace(of("If", [tensor("c", dtype="bool")], (5,)), graphs=BRANCHES), "BranchCall", 7, 1, 50),
+    (replace(of("Loop", [given(9)], (5,)), graphs={"body": SMALLER}), "LoopTrip", 4, 9, 5),
+    (replace(of("Loop", [tensor("m", dtype="int64")], (5,)), graphs={"body": SMALLER}), "LoopTrip", 4, 100, 5),
+    (replace(of("Scan", [(9, 5)], (9, 5), num_scan_inputs=1), graphs={"body": SMALLER}), "ScanTrip", 22, 9, 5),
+]
+
+
+@pytest.mark.parametrize(("node", "name", "operators", "trips", "elements"), BODIES)
+def test_a_body_runs_as_often_as_it_is_called(
+    node: Node, name: str, operators: int, trips: float, elements: int
+) -> None:
+    called, body = pieces(node)
+    assert (called.op, called.elements, called.repeats) == (name, operators, trips)
+    assert (body.op, body.elements, body.repeats) == ("Exp", elements, trips)
+    # Where data decide, anything from 1 to 10,000 trips.
+    assert (body.spread == 100) == (trips == 100)
+
+
 @pytest.mark.parametrize(("node", "expected"), PIECES, ids=lambda value: getattr(value, "op_type", ""))
 def test_an_operator_is_so_much_of_its_kernels(node: Node, expected: list[dict[str, Any]]) -> None:
     got = [{name: getattr(one, name) for name in two} for one, two in zip(pieces(node), expected, strict=True)]
