@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 
-from analyzer.costs.cost import Cost
+from analyzer.costs.cost import Cost, dims
 from analyzer.costs.families.control_flow import trips
 from analyzer.costs.registry import count_graph, count_node
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
@@ -194,9 +194,7 @@ def _or_sum(known: int | None, tensors: list[Tensor]) -> float:
 
 
 def _dims(tensor: Tensor | None) -> tuple[int, ...] | None:
-    if tensor is None or tensor.elements is None or tensor.shape is None:
-        return None
-    return tuple(size or 0 for size in tensor.shape)
+    return None if tensor is None or tensor.elements is None else dims(tensor)
 
 
 def _vector(node: Node, _cost: Cost, base: Piece) -> list[Piece]:

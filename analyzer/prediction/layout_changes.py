@@ -114,8 +114,6 @@ def channels_last_groups(graph: Graph, groups: Sequence[Group]) -> set[int]:
     inside = {
         number for number, group in enumerate(groups) if group.op_type == _WANTS and group.provider == "cpu"
     }
-    if not inside:
-        return inside
     group_of = {member: number for number, group in enumerate(groups) for member in group.members}
     waiting = list(inside)
     while waiting:
@@ -132,8 +130,6 @@ def channels_last_copies(
     graph: Graph, groups: Sequence[Group], inside: Collection[int]
 ) -> Iterator[tuple[int, Piece]]:
     """Each Transpose at a border of the part that works with channels last, by the group that it belongs to."""
-    if not inside:
-        return
     group_of = {member: number for number, group in enumerate(groups) for member in group.members}
     for number, group in enumerate(groups):
         for tensor in _written(graph, group):

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from analyzer.graph import Node
 from analyzer.loading.onnx_graph.build import to_graph
-from analyzer.ort.capability import failing
+from analyzer.ort.capability import failing, unsupported
 
 
 def model(
@@ -91,6 +93,41 @@ def test_a_resize_is_refused_for_the_scales_that_the_session_refuses() -> None:
 def test_an_operator_is_refused_for_the_attributes_that_the_session_refuses() -> None:
     wrong = [str(made.graph) for made in others() if is_refused(made) != bool(reason(made))]
     assert wrong == []
+
+
+TAKEN: list[tuple[str, dict[str, Any], str]] = [
+    # RNNNeedFallbackToCPU and ConvTransposeNeedFallbackToCPU of cuda_execution_provider.cc.
+    ("RNN", {}, ""),
+    ("RNN", {"activations": ["Relu"]}, ""),
+    ("RNN", {"activations": ["Affine"]}, "takes tanh or relu alone"),
+    ("LSTM", {"activations": ["Sigmoid", "Tanh", "Tanh"] * 2, "direction": "bidirectional"}, ""),
+    ("LSTM", {"activations": ["Sigmoid", "Relu", "Tanh"]}, "takes the default activations alone"),
+    ("LSTM", {"clip": 1.0}, "does not take clip"),
+    ("LSTM", {"activation_alpha": [1.0]}, "does not take activation_alpha"),
+    ("LSTM", {"input_forget": 1}, "does not take input_forget=1"),
+    ("GRU", {}, "needs linear_before_reset=1"),
+    ("GRU", {"linear_before_reset": 1}, ""),
+    ("ConvTranspose", {"pads": [1, 2, 1, 2]}, ""),
+    ("ConvTranspose", {"pads": [1, 2, 2, 1]}, "the same padding on both sides"),
+    ("ConvTranspose", {"auto_pad": "VALID"}, ""),
+    ("ConvTranspose", {"auto_pad": "SAME_UPPER"}, "does not take auto_pad SAME"),
+]
+
+
+@pytest.mark.parametrize(("op_type", "attributes", "refused"), TAKEN)
+def test_cuda_leaves_to_the_cpu_what_cudnn_cannot_do(
+    op_type: str, attributes: dict[str, Any], refused: str
+) -> None:
+    one = Node(index=0, name="it", op_type=op_type, version=20, attributes=attributes)
+    assert refused in unsupported(one)
+    assert bool(unsupported(one)) == bool(refused)
+
+
+def test_cuda_refuses_a_batch_normalization_that_trains() -> None:
+    each = [np.ones(3, np.float32)] * 4
+    (one,) = to_graph(model("BatchNormalization", (1, 3, 4, 4), *each, training_mode=1)).nodes
+    assert "does not take training_mode=1" in failing(one, "cuda")
+    assert failing(one, "cpu") == ""
 
 
 def reason(made: onnx.ModelProto) -> str:

@@ -1,15 +1,21 @@
 """Copies into and out of blocks: what is looked at is as much as is needed."""
 
+from dataclasses import replace
 from typing import Literal
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prediction_graphs import alone, graph, node, tensor
 
-from analyzer.graph import Graph
+from analyzer.graph import Graph, Tensor
 from analyzer.memory.session_plan import SessionPlan, with_layouts
 from analyzer.memory.session_steps import REORDER, steps_of
-from analyzer.prediction.layout_changes import LayoutCopies, layout_copies
+from analyzer.prediction.layout_changes import (
+    LayoutCopies,
+    channels_last_copies,
+    channels_last_groups,
+    layout_copies,
+)
 
 IMAGE = (16, 8, 8)
 
@@ -102,3 +108,22 @@ def test_at_batch_1_tensors_share_a_buffer_that_do_not_at_another() -> None:
     assert between is not None
     x, table, b, c = 4096 * 8, 8, 4096 * 8, 4096 * 8
     assert between.peak_bytes("cpu") == 4 * (x + table + b + c)
+
+
+def test_bytes_lie_channels_last_from_a_convolution_to_what_minds() -> None:
+    def image(name: str, side: int = 8) -> Tensor:
+        return tensor(name, 1, 16, side, side, dtype="uint8")
+
+    chain = [("QLinearConv", "a"), ("MaxPool", "b"), ("Erf", "c"), ("QLinearConv", "d"), ("Sign", "e")]
+    names = ["x", *(name for _, name in chain)]
+    one = graph(*(node(op, [image(names[at])], image(name), at) for at, (op, name) in enumerate(chain)))
+    groups = tuple(replace(group, op_type=op) for group, (op, _) in zip(alone(one, "cpu"), chain, strict=True))
+    inside = channels_last_groups(one, groups)
+    assert inside == {0, 1, 3}
+    assert channels_last_groups(one, groups[1:3]) == set()
+    copies = [
+        (at, piece.op, piece.elements, piece.fixed) for at, piece in channels_last_copies(one, groups, inside)
+    ]
+    # Out behind the pool, in behind the Erf, out behind the second convolution; the input enters the first.
+    names_and_groups = [(1, "First"), (2, "Last"), (3, "First"), (0, "Last")]
+    assert copies == [(at, f"TransposeBytes{name}", 1024, 2048) for at, name in names_and_groups]
