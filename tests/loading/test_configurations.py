@@ -80,6 +80,8 @@ def test_bert_is_built_and_takes_as_many_tokens_as_it_has_positions(tmp_path: Pa
     found = loaded(folder(tmp_path, CLASSIFIER), batch=3)
     assert found.name == "tiny"
     assert inputs(found) == {"input_ids": ((3, 64), "int64"), "attention_mask": ((3, 64), "int64")}
+    # A text is filled with any of its words, and a mask leaves nothing out.
+    assert found.guessed == (f"input_ids=B,64:int64=0..{WORDS - 1}", "attention_mask=B,64:int64=1")
     # Tables of words, positions and two kinds of sentences with their norm; the pooler, and two classes.
     tables = (WORDS + 64 + 2) * WIDTH + 2 * WIDTH
     assert found.parameters == tables + LAYERS * LAYER + WIDTH * WIDTH + WIDTH + 2 * WIDTH + 2
@@ -99,6 +101,7 @@ def test_distilbert_takes_128_tokens(tmp_path: Path) -> None:
 def test_a_vision_transformer_takes_images_of_its_size(tmp_path: Path) -> None:
     found = loaded(folder(tmp_path, VIT), batch=2)
     assert inputs(found) == {"pixel_values": ((2, 1, 24, 24), "float32")}
+    assert (found.inputs_origin, found.guessed) == ("file", ())
     # Nine patches and one more position, its own row; patches of 8 x 8; a norm and two classes.
     tables = 10 * WIDTH + WIDTH + (8 * 8 * WIDTH + WIDTH)
     assert found.parameters == tables + LAYERS * LAYER + 2 * WIDTH + 2 * WIDTH + 2
@@ -108,11 +111,6 @@ def test_without_a_class_the_base_model_is_built_in_its_own_type(tmp_path: Path)
     found = loaded(folder(tmp_path, {**BERT, "torch_dtype": "float16"}))
     assert found.graph().outputs[0].shape == (1, 64, WIDTH)
     assert found.parameter_bytes == 2 * (found.parameters or 0)
-
-
-def test_the_folder_and_its_file_are_one_model(tmp_path: Path) -> None:
-    made = folder(tmp_path, CLASSIFIER)
-    assert loaded(made / "config.json").name == loaded(made).name == "tiny"
 
 
 def test_a_report_that_is_called_config_is_a_report(tmp_path: Path) -> None:
@@ -127,14 +125,11 @@ def test_audio_takes_the_length_that_it_is_given(tmp_path: Path) -> None:
 
 
 # A configuration says how many positions there are and never how many a text has; the sampling rate stands in
-# another file. A text is filled with any of its words, and a mask leaves nothing out.
+# another file.
 @pytest.mark.parametrize(
     ("config", "guessed"),
     [
-        (CLASSIFIER, (f"input_ids=B,64:int64=0..{WORDS - 1}", "attention_mask=B,64:int64=1")),
-        (DISTILBERT, (f"input_ids=B,128:int64=0..{WORDS - 1}", "attention_mask=B,128:int64=1")),
         (WAV2VEC, ("input_values=B,16000:float32",)),
-        (VIT, ()),
         # 224 is the usual size of the class.
         (
             {key: value for key, value in VIT.items() if key != "image_size"},
@@ -146,11 +141,10 @@ def test_what_a_configuration_leaves_open_of_its_inputs_is_told_as_guessed(
     tmp_path: Path, config: dict[str, Any], guessed: tuple[str, ...]
 ) -> None:
     found = loaded(folder(tmp_path, config))
-    assert (found.inputs_origin, found.guessed) == ("inferred" if guessed else "file", guessed)
+    assert (found.inputs_origin, found.guessed) == ("inferred", guessed)
     # Typed as they stand, they are the same inputs.
-    if guessed:
-        again = loaded(found.reference.path.parent, specs=tuple(map(parse_input, guessed)))
-        assert inputs(again) == inputs(found)
+    again = loaded(found.reference.path.parent, specs=tuple(map(parse_input, guessed)))
+    assert inputs(again) == inputs(found)
 
 
 def test_the_report_of_a_configuration_says_which_length_was_assumed(tmp_path: Path) -> None:
