@@ -77,7 +77,7 @@ def offers(question: DecisionInput, plan: Plan, *, better: bool = False) -> Iter
     runs as many as fit; replicas raise the throughput and leave the latency.
     """
     for instance in question.instances:
-        if plan.name == "cpu" or "gpu" not in plan.sides:
+        if "gpu" not in plan.sides:
             result = _on_cpu(question, plan, instance)
         else:
             result = _on_gpu(question, plan, instance, better=better or plan.name == "hybrid")

@@ -153,11 +153,10 @@ class _Judge:
         return why, f"{_WHY_ON_CPU[why]}{spent}"
 
     def _one_sided(self, cpu: Estimate | None, gpu: Estimate | None) -> OperatorVerdict:
-        if cpu is None and gpu is None:
+        known, name, other = (gpu, self._gpu, self._cpu) if cpu is None else (cpu, self._cpu, self._gpu)
+        if known is None:
             return self._verdict("either", None, "unknown", "Its time is not known on either.")
-        known_time = timed(cpu) if cpu is not None else timed(gpu) if gpu is not None else ""
-        name, other = (self._cpu, self._gpu) if cpu is not None else (self._gpu, self._cpu)
-        text = f"{capital(name)} takes {known_time}; the time on {other} is not known."
+        text = f"{capital(name)} takes {timed(known)}; the time on {other} is not known."
         return self._verdict("either", None, "unknown", text)
 
     def _copy_seconds(self, node: Node, side: Side) -> float:

@@ -8,7 +8,7 @@ import pytest
 
 from analyzer.decision import decide
 from analyzer.decision.decision_input import Decision, DecisionInput
-from analyzer.decision.energy import power
+from analyzer.decision.energy import power, watts
 from analyzer.decision.money import usd_per_million
 from analyzer.devices.catalogue import gpus, instances
 from analyzer.devices.device import Device, Instance
@@ -236,6 +236,8 @@ def test_where_no_instance_meets_the_slo_the_nearest_leads(build: Callable[..., 
     assert [row.instance for row in decide(question).costs] == ["quick", "cheap"]
     relaxed = replace(question, limit_s=1.0)
     assert [row.instance for row in decide(relaxed).costs] == ["cheap", "quick"]
+    # The cheap one misses a limit that the quick one keeps.
+    assert [row.instance for row in decide(replace(question, limit_s=3e-2)).costs] == ["quick", "cheap"]
 
 
 def test_every_l4_of_the_catalogue_is_in_the_table(build: Callable[..., Any], op: type[Any]) -> None:
@@ -313,10 +315,20 @@ def test_the_best_plan_by_energy_is_the_placement_of_least_joules(
 
 
 def test_a_cpu_without_a_tdp_counts_by_hardware_thread(devices: dict[str, Device]) -> None:
-    """8 threads of Cascade Lake: 0.64 to 3.97 W each."""
-    cpu = replace(devices["cpu"], tdp_w=None, architecture="Cascade Lake")
-    found = power(cpu)
-    assert (found.idle, found.full) == pytest.approx((8 * 0.64, 8 * 3.97))
+    """8 threads of Cascade Lake: 0.64 to 3.97 W each; of no known family the mean of six."""
+    for architecture, idle, full in (("Cascade Lake", 0.64, 3.97), ("unknown", 3.39 / 6, 17.32 / 6)):
+        found = power(replace(devices["cpu"], tdp_w=None, architecture=architecture, name="A"))
+        assert (found.idle, found.full) == pytest.approx((8 * idle, 8 * full))
+
+
+def test_one_thread_spins_while_the_card_works(devices: dict[str, Device]) -> None:
+    # 16 W idle (0.64 of 3.97) to 100 W, eight threads; the card 0.11 to 1.02 times 72 W.
+    idle = 100 * 0.64 / 3.97
+    spinning, low, high = idle + (100 - idle) / 8, 0.11 * 72, 1.02 * 72
+    alone = {"cpu": 100.0, **dict.fromkeys(("gpu", "launch", "link"), spinning)}
+    assert watts(devices["cpu"], None) == pytest.approx(alone)
+    both = {"cpu": 100 + low, "gpu": spinning + high, "launch": spinning + low, "link": spinning + low}
+    assert watts(devices["cpu"], devices["gpu"]) == pytest.approx(both)
 
 
 def test_the_best_plan_on_the_cpu_alone_costs_what_the_cpu_plan_does(
