@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from queue_models import simulate_generation
 
+from analyzer.figures import QueueLoad
 from analyzer.serving.continuous import Conversations, GenerationServer
 from analyzer.serving.queue import Server
-from analyzer.serving.search import GeneratingServer, GenerationDemand, sizings
+from analyzer.serving.search import GeneratingServer, GenerationDemand, _Sequences, sizings
 
 ASKED = Conversations(prompts=np.array([1024]), outputs=np.array([128]))
 
@@ -76,3 +79,29 @@ def test_limits_that_one_request_alone_breaks_are_kept_at_no_rate() -> None:
     assert (sizing.highest_rate_per_s, sizing.count, sizing.load) == (0.0, None, None)
     slow_steps = GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=5.0, tpot_s=0.011)
     assert sizings([instance()], slow_steps)[instance()].count is None
+
+
+def test_between_two_rates_the_limit_that_is_met_first_ends_the_search() -> None:
+    search = _Sequences(GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4, tpot_s=0.06))
+    light, kept, late, full = (
+        QueueLoad(rate_per_s=rate, p99_s=first_s, tpot_p99_s=further_s)
+        for rate, first_s, further_s in ((1, 0.2, 0.03), (2, 0.3, 0.05), (4, 0.5, 0.09), (6, None, None))
+    )
+    # Half of the way to the first limit, a quarter of it to the second.
+    assert search._rate([light, kept, late], 0.4) == pytest.approx(2 + 2 / 4)
+    assert search._rate([light, kept, late], 0.31) == pytest.approx(2 + 2 / 20)
+    assert search._rate([light, kept, full], 0.4) == 2  # nothing is known of what lies between
+    assert search._rate([light, kept], 0.4) == 2
+    assert search._rate([late, light], 0.4) == search._rate([], 0.4) == 0
+    assert [search.is_over(load) for load in (light, kept, late, full)] == [False, False, True, True]
+    assert search._rate([light, replace(kept, p99_s=0.4, tpot_p99_s=0.06)], 0.4) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "batches"),
+    [({}, [16, 64]), ({"max_batch": 8}, [8]), ({"max_batch": 99}, [64]), ({"tpot_s": 0.05}, [38, 64])],
+)
+def test_fewer_sequences_at_once_are_tried(given: dict[str, Any], batches: list[int]) -> None:
+    # A step takes 12.1 ms and 0.2116 ms for each sequence but the first: 38 are within 0.4 * 50 ms.
+    search = _Sequences(GenerationDemand(rate_per_s=10, conversations=ASKED, limit_s=0.4, **given))
+    assert [way.max_batch for way in search.ways(instance())] == batches
