@@ -123,6 +123,33 @@ def test_cuda_leaves_to_the_cpu_what_cudnn_cannot_do(
     assert bool(unsupported(one)) == bool(refused)
 
 
+@pytest.mark.parametrize(
+    ("op_type", "attributes", "told"),
+    [
+        ("LSTM", {"activations": ["Tanh"] * 2, "direction": "bidirectional"}, "2 activations in place of 6"),
+        ("GRU", {"activations": ["Tanh"]}, "1 activations in place of 2"),
+        ("GRU", {"layout": 1}, "layout=1"),
+        (
+            "MaxPool",
+            {"kernel_shape": [3, 2], "pads": [0, 0, 0, 2]},
+            "pads=[0, 0, 0, 2] with a kernel of [3, 2]",
+        ),
+        ("LRN", {"size": 4}, "size=4, which is even"),
+        ("LRN", {"size": 5}, ""),
+    ],
+)
+def test_the_value_that_a_kernel_refuses_is_named(op_type: str, attributes: dict[str, Any], told: str) -> None:
+    one = Node(index=0, name="it", op_type=op_type, version=20, attributes=attributes)
+    assert failing(one, "cpu") == (f"no kernel of {op_type} takes {told} (it)" if told else "")
+
+
+def test_scales_along_some_axes_are_one_along_the_others() -> None:
+    made = model("Resize", (4, 4, 4), None, np.array([2, 0.5], np.float32), mode="cubic", axes=[-1, 1])
+    assert reason(made) == "no kernel of Resize takes mode=cubic with scales of [1.0, 0.5, 2.0] (it)"
+    made = model("Resize", (4, 4), None, np.array([0.0], np.float32), axes=[0])
+    assert reason(made) == "no kernel of Resize takes scales of [0.0, 1.0] (it)"
+
+
 def test_cuda_refuses_a_batch_normalization_that_trains() -> None:
     each = [np.ones(3, np.float32)] * 4
     (one,) = to_graph(model("BatchNormalization", (1, 3, 4, 4), *each, training_mode=1)).nodes
