@@ -98,28 +98,6 @@ def test_a_recurrence_of_sequences_that_end_early_has_the_work_of_the_longest() 
     assert half[1].steps == whole[1].steps / 2
 
 
-ROWS: list[tuple[str, list[Shape], dict[str, Any], int]] = [
-    ("LayerNormalization", [(2, 6, 4, 5)], {}, 5),
-    ("LayerNormalization", [(2, 6, 4, 5)], {"axis": 1}, 6 * 4 * 5),
-    ("InstanceNormalization", [(2, 6, 4, 5), (6,), (6,)], {}, 4 * 5),
-    ("MeanVarianceNormalization", [(2, 6, 4, 5)], {}, 2 * 4 * 5),
-    ("MeanVarianceNormalization", [(2, 6, 4, 5)], {"axes": (1, -1)}, 6 * 5),
-    ("GroupNormalization", [(2, 6, 4, 5), (6,), (6,)], {"num_groups": 3}, 2 * 4 * 5),
-    ("Softmax", [(2, 6, 4, 5)], {}, 5),
-    ("Softmax", [(2, 6, 4, 5)], {"axis": 1}, 6),
-]
-
-
-@pytest.mark.parametrize(("op_type", "inputs", "attributes", "length"), ROWS)
-def test_a_row_is_what_is_normalised_together(
-    op_type: str, inputs: list[Shape], attributes: dict[str, Any], length: int
-) -> None:
-    first, *moves = pieces(operator(op_type, inputs, inputs[0], **attributes))
-    assert (first.row, first.rows) == (length, 2 * 6 * 4 * 5 / length)
-    # A Softmax along another axis is transposed to the last and back.
-    assert [piece.kind for piece in moves] == [Kind.MOVE] * (2 if length == 6 else 0)
-
-
 # What is reduced of [2, 3, 4, 5]: order, row, slices before the axes, from an element to the next.
 REDUCED: list[tuple[Any, str, int, int, int]] = [
     ([3], "KR", 5, 1, 1),
@@ -148,36 +126,6 @@ def test_a_reduction_adds_rows_of_what_is_reduced(
 def test_a_reduction_over_axes_that_are_computed_is_of_no_known_order() -> None:
     tensors: list[Tensor] = [made.tensor("x", 2, 3), made.tensor("axes", 1, dtype="int64")]
     assert reduced_order(made.node("ReduceSum", tensors, made.tensor("y", 2, 1))) == ""
-
-
-@pytest.mark.parametrize(
-    ("left", "right", "rows"),
-    [((6, 4, 5), (6, 4, 5), 1), ((6, 4, 5), (5,), 24), ((6, 4, 5), (4, 5), 6), ((6, 4, 5), (6, 1, 1), 6),
-     ((6, 4, 5), (4, 1), 24), ((6, 4, 5), (1,), 1), ((1000, 1), (1,), 1000)],
-)  # fmt: skip
-def test_a_repeated_operand_changes_where_its_axes_end(left: Shape, right: Shape, rows: int) -> None:
-    # BroadcastIterator joins axes from the last on while an operand is whole or repeated along all of them.
-    (piece,) = pieces(operator("Add", [left, right], left))
-    assert piece.rows == rows
-
-
-@pytest.mark.parametrize(
-    ("op_type", "inputs", "output", "attributes", "runs"),
-    [
-        ("Gather", [(7, 4, 5), (6,)], (6, 4, 5), {}, 6),
-        ("Gather", [(7, 4, 5), (6,)], (7, 6, 5), {"axis": 1}, 42),
-        ("Concat", [(2, 3, 5), (2, 4, 5)], (2, 7, 5), {"axis": 1}, 2 * 2),
-        ("Concat", [(2, 3, 5), (2, 3, 5)], (2, 3, 10), {"axis": -1}, 2 * 6),
-        ("Slice", [(4, 6, 5)], (2, 6, 5), {}, 1),
-        ("Slice", [(4, 6, 5)], (4, 3, 5), {}, 4),
-        ("Slice", [(4, 6, 5)], (4, 6, 2), {}, 24),
-    ],
-)
-def test_a_move_copies_what_lies_together_at_once(
-    op_type: str, inputs: list[Shape], output: Shape, attributes: dict[str, Any], runs: int
-) -> None:
-    (piece,) = pieces(operator(op_type, inputs, output, **attributes))
-    assert (piece.kind, piece.rows, piece.elements) == (Kind.MOVE, runs, math.prod(output))
 
 
 def test_attention_multiplies_queries_by_keys_and_scores_by_values() -> None:
@@ -215,6 +163,35 @@ of, given, tensor = made.of, made.given, made.tensor
 ML, BYTES = "ai.onnx.ml", tensor("w", 64, 64, dtype="uint8", constant=True)
 SIGNED = tensor("x", 5, 64, dtype="int8")
 PIECES: list[tuple[Node, list[dict[str, Any]]]] = [
+    # A repeated operand changes where its axes end: BroadcastIterator joins axes from the last on while an
+    # operand is whole or repeated along all of them.
+    (of("Add", [(6, 4, 5), (6, 4, 5)], (6, 4, 5)), [{"rows": 1}]),
+    (of("Add", [(6, 4, 5), (5,)], (6, 4, 5)), [{"rows": 24}]),
+    (of("Add", [(6, 4, 5), (4, 5)], (6, 4, 5)), [{"rows": 6}]),
+    (of("Add", [(6, 4, 5), (6, 1, 1)], (6, 4, 5)), [{"rows": 6}]),
+    (of("Add", [(6, 4, 5), (4, 1)], (6, 4, 5)), [{"rows": 24}]),
+    (of("Add", [(6, 4, 5), (1,)], (6, 4, 5)), [{"rows": 1}]),
+    (of("Add", [(1000, 1), (1,)], (1000, 1)), [{"rows": 1000}]),
+    # Moves copy what lies together at once.
+    (of("Gather", [(7, 4, 5), (6,)], (6, 4, 5)), [{"kind": Kind.MOVE, "rows": 6, "elements": 120}]),
+    (of("Gather", [(7, 4, 5), (6,)], (7, 6, 5), axis=1), [{"rows": 42, "elements": 210}]),
+    (of("Concat", [(2, 3, 5), (2, 4, 5)], (2, 7, 5), axis=1), [{"rows": 4, "row": 70 / 4, "batch": 2}]),
+    (of("Concat", [(2, 3, 5), (2, 3, 5)], (2, 3, 10), axis=-1), [{"rows": 12, "elements": 60}]),
+    (of("Slice", [(4, 6, 5)], (2, 6, 5)), [{"rows": 1}]),
+    (of("Slice", [(4, 6, 5)], (4, 3, 5)), [{"rows": 4}]),
+    (of("Slice", [(4, 6, 5)], (4, 6, 2)), [{"rows": 24}]),
+    # A row is what is normalised together; a Softmax along another axis is transposed to the last and back.
+    (of("LayerNormalization", [(2, 6, 4, 5)], (2, 6, 4, 5)), [{"kind": Kind.NORM, "row": 5, "rows": 48}]),
+    (of("LayerNormalization", [(2, 6, 4, 5)], (2, 6, 4, 5), axis=1), [{"row": 120, "rows": 2}]),
+    (of("InstanceNormalization", [(2, 6, 4, 5), (6,), (6,)], (2, 6, 4, 5)), [{"row": 20, "rows": 12}]),
+    (of("MeanVarianceNormalization", [(2, 6, 4, 5)], (2, 6, 4, 5)), [{"row": 40, "rows": 6}]),
+    (of("MeanVarianceNormalization", [(2, 6, 4, 5)], (2, 6, 4, 5), axes=(1, -1)), [{"row": 30, "rows": 8}]),
+    (
+        of("GroupNormalization", [(2, 6, 4, 5), (6,), (6,)], (2, 6, 4, 5), num_groups=3),
+        [{"row": 40, "rows": 6}],
+    ),
+    (of("Softmax", [(2, 6, 4, 5)], (2, 6, 4, 5)), [{"kind": Kind.SOFTMAX, "row": 5, "rows": 48}]),
+    (of("Softmax", [(2, 6, 4, 5)], (2, 6, 4, 5), axis=1), [{"row": 6, "rows": 40}, *[{"elements": 240}] * 2]),
     # Runs are what lies together behind the last axis that is padded, repeated or chosen from.
     (
         of("Pad", [(2, 3, 4, 5), given(0, 1, 0, 0, 0, 1, 0, 0)], (2, 5, 4, 5)),
