@@ -363,6 +363,8 @@ def test_nodes_of_a_session_go_where_the_operators_are_that_they_were_made_of(tm
     made = small_model(f"[4,8] {text}")
     graph = to_graph(made)
     optimized, _ = executed(made, 1, tmp_path)
+    providers = [group.provider for group in groups_from_optimized(graph, optimized, "cuda")]
+    assert providers == [place(graph).nodes[index].provider for index in (0, 2, 3)] == ["cuda", "cpu", "cuda"]
     level_one = LevelOne.of(graph, optimized)
     assert level_one.together() == ((0, 1),)
     assert level_one.nodes(place(graph)) == {

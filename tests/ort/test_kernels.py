@@ -66,6 +66,9 @@ def test_a_type_is_refused_by_name_and_float64_is_called_double() -> None:
     slug, sentence = refusal(node("GridSample", 22, "float64", "float64", outputs=("float64",)))
     assert slug == "no-kernel-for-type"
     assert "double" in sentence
+    nearest = registry().nearest("cuda", node("GridSample", 22, "float64", "float64", outputs=("float64",)))
+    assert nearest == "float in place of double"
+    assert registry().nearest("cuda", node("Nothing", 22, "float64")) == ""
 
 
 def test_a_type_that_nothing_tells_refuses_no_kernel() -> None:
