@@ -24,7 +24,9 @@ def test_a_device_that_is_faster_beyond_the_error_wins(build: Callable[..., Any]
     assert verdict.low < 10 < verdict.high
 
 
-def test_the_copies_can_turn_the_verdict(build: Callable[..., Any], op: type[Any]) -> None:
+def test_the_copies_can_turn_the_verdict(
+    build: Callable[..., Any], op: type[Any], devices: dict[str, Device]
+) -> None:
     """The kernel is twice as fast, yet in and out take 220 us of the CPU's 100."""
     decision = decide(build(op(reads=("in",), cpu=1e-4, gpu=5e-5)))
     assert decision.verdict.device == "cpu"
@@ -33,6 +35,12 @@ def test_the_copies_can_turn_the_verdict(build: Callable[..., Any], op: type[Any
     assert decision.operators[0].device == "cpu"
     assert decision.operators[0].reason == "transfer-bound"
     assert decision.operators[0].explanation.endswith("the copies would add 220 µs.")
+    # Pageable memory at half the rate takes 210 us either way; what stays inside lies in pinned memory.
+    slow = replace(devices["gpu"], link=replace(devices["gpu"].link, pageable_bytes_per_s=5e9))
+    operators = decide(
+        build(op(reads=("in",), cpu=1e-4, gpu=5e-5), op(reads=(0,), cpu=1e-4, gpu=5e-5), gpu=slow)
+    ).operators
+    assert [one.explanation.split(" would ")[1] for one in operators] == ["add 320 µs.", "add 420 µs."]
 
 
 @pytest.mark.parametrize(("spread", "device"), [(1.05, "gpu"), (1.5, "either")])
