@@ -235,6 +235,17 @@ def _others() -> dict[str, Case]:
             ),
             IMAGE,
         ),
+        "a clip that the type exceeds": (lambda b: b.pair(_clipped(b, -1.0, 1.0)), IMAGE),
+        "a clip that the type just fills": (lambda b: b.pair(_clipped(b, -10 * 0.02, 245 * 0.02)), IMAGE),
+        "a clip of half a step less": (lambda b: b.pair(_clipped(b, -10 * 0.02, 244.4 * 0.02)), IMAGE),
+        "a relu that the type exceeds": (lambda b: b.pair(b.node("Relu", _added(b)), zero=1), IMAGE),
+        "a relu of signed data": (lambda b: b.pair(b.node("Relu", _added(b)), INT8, zero=-128), IMAGE),
+        "a relu without a zero point": (lambda b: b.pair(b.node("Relu", _added(b)), zero=None), IMAGE),
+        "a pool into other steps": (lambda b: b.pair(b.node("GlobalMaxPool", b.pair("x")), scale=0.03), IMAGE),
+        "data moved into other steps": (lambda b: b.pair(b.node("Flatten", b.pair("x")), zero=9), IMAGE),
+        "data moved in the same steps": (lambda b: b.pair(b.node("Flatten", b.pair("x"))), IMAGE),
+        "gemm with a factor of its bias": (lambda b: b.pair(_gemm(b, beta=0.5)), ROWS),
+        "gemm into signed data": (lambda b: b.pair(_gemm(b), INT8), ROWS),
         "argmax": (lambda b: b.node("Cast", b.node("ArgMax", b.pair("x"), axis=1), to=FLOAT), IMAGE),
         "maximum": (lambda b: b.pair(b.node("ReduceMax", b.pair("x"))), IMAGE),
         "resize by neighbours": (
@@ -259,6 +270,18 @@ def _others() -> dict[str, Case]:
         "two pairs in a row": (lambda b: b.node("Tanh", b.pair(b.pair("x", scale=0.01), scale=0.03)), IMAGE),
         "one reader on integers, one on floats": (_shared, IMAGE),
     }  # fmt: skip
+
+
+def _added(b: Builder) -> str:
+    return b.node("Add", b.pair("x"), b.pair("x", scale=0.5))
+
+
+def _clipped(b: Builder, low: float, high: float) -> str:
+    return b.node("Clip", _added(b), b.constant(np.array(low)), b.constant(np.array(high)))
+
+
+def _gemm(b: Builder, **factors: float) -> str:
+    return b.node("Gemm", b.pair("x"), b.weights((32, 32), UINT8), b.row(32), **factors)
 
 
 def _shared(b: Builder) -> str:
