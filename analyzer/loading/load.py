@@ -59,7 +59,9 @@ def load(
         from analyzer.loading.from_onnx import from_proto
 
         assert reference.path is not None  # a file
-        proto, converted = reader.parsed_file(reference.path, opset=opset, limits=limits)
+        proto, converted = reader.parsed(
+            reference.path, subject=f"'{reference.path}'", opset=opset, limits=limits
+        )
         return from_proto(
             proto,
             name=reference.stem,
@@ -442,7 +444,7 @@ def _from_onnx(
     name = model.graph.name or "model"
     # What comes back is named and bound; the caller's model stays as it is.
     content = without_weights(model.SerializeToString(), keep_bytes=KEEP_BYTES)
-    proto, converted = reader.parsed_bytes(content, subject="the model", opset=opset, limits=limits)
+    proto, converted = reader.parsed(content, subject="the model", opset=opset, limits=limits)
     loaded = from_proto(
         proto, name=name, source="onnx.ModelProto", batch=batch, specs=specs, converted=converted, limits=limits
     )

@@ -201,7 +201,7 @@ def cached_export(
         stored = msgspec.convert(entry.facts, ModelFacts)
         own_batch = msgspec.convert(entry.facts["default_batch"], Count | None)
         # An entry's digest finds damage and proves no author: it is read as any file is.
-        proto, _ = reader.parsed_bytes(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
+        proto, _ = reader.parsed(entry.proto, subject=f"'{reference.text}'", opset=None, limits=limits)
         # Bytes that protobuf reads as a model may still hold none.
         if not proto.HasField("graph") or not proto.opset_import:
             return None

@@ -25,30 +25,20 @@ MODEL_NUMBERS = itertools.count(1)
 """A number for each model, by which the reading process knows it again."""
 
 
-def parsed_file(path: Path, *, opset: int | None, limits: Limits) -> tuple[onnx.ModelProto, bool]:
-    """Return the model of an .onnx file without its weights, and whether it was converted to the opset given.
+def parsed(
+    content: bytes | Path, *, subject: str, opset: int | None, limits: Limits
+) -> tuple[onnx.ModelProto, bool]:
+    """Return a model, serialised or in a file, without its weights, and whether it was converted to the opset.
 
     Raises:
         ModelError: It cannot be read, or takes more than the limits.
         UsageError: There is no conversion to that opset.
     """
-    arguments = {"path": os.fsencode(path), "opset": opset, "limits": limits.as_message()}
-    content, converted = READING.ask("parse_file", arguments, limits, subject=f"'{path}'")
-    return model_of(content), converted
-
-
-def parsed_bytes(
-    content: bytes, *, subject: str, opset: int | None, limits: Limits
-) -> tuple[onnx.ModelProto, bool]:
-    """Return the same for a serialised model."""
-    arguments = {
-        "content": content,
-        "subject": sendable(subject),
-        "opset": opset,
-        "limits": limits.as_message(),
-    }
-    content, converted = READING.ask("parse_bytes", arguments, limits, subject=subject)
-    return model_of(content), converted
+    source = os.fsencode(content) if isinstance(content, Path) else content
+    arguments = {"source": source, "is_path": isinstance(content, Path), "subject": sendable(subject)}
+    arguments |= {"opset": opset, "limits": limits.as_message()}
+    result, converted = READING.ask("parse", arguments, limits, subject=subject)
+    return model_of(result), converted
 
 
 def write_file(path: Path, opset: int | None, sizes: Mapping[str, int], folder: Path, limits: Limits) -> None:

@@ -43,40 +43,28 @@ def reading_process() -> Iterator[None]:
         READING.end()
 
 
-def _parse_file(path: bytes, opset: int | None, limits: Mapping[str, Any]) -> tuple[bytes, bool]:
-    from analyzer.loading.onnx_graph.onnx_file import read_model
-
-    now_at("parsing")
-    file = os.fsdecode(path)
-    return _checked(read_model(file), f"'{file}'", opset, limits)
-
-
-def _parse_bytes(
-    content: bytes, subject: str, opset: int | None, limits: Mapping[str, Any]
+def _parse(
+    source: bytes, is_path: bool, subject: str, opset: int | None, limits: Mapping[str, Any]
 ) -> tuple[bytes, bool]:
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped, unused-ignore]
 
-    from analyzer.loading.onnx_graph.onnx_file import WireError, without_weights
+    from analyzer.loading.from_onnx import convert, default_opset
+    from analyzer.loading.onnx_graph.node_validity import check_budget, check_texts
+    from analyzer.loading.onnx_graph.onnx_file import WireError, read_model, without_weights
 
     now_at("parsing")
-    model = onnx.ModelProto()
     try:
         # Of a model in memory the weights are out already; large trees are not.
-        model.ParseFromString(without_weights(content, keep_bytes=len(content)))
+        model = (
+            read_model(os.fsdecode(source))
+            if is_path
+            else onnx.ModelProto.FromString(without_weights(source, keep_bytes=len(source)))
+        )
     except (DecodeError, WireError) as error:
         raise ModelError(
             f"{subject} is no ONNX model: {error}", hint="give one that was saved whole"
         ) from error
-    return _checked(model, subject, opset, limits)
-
-
-def _checked(
-    model: onnx.ModelProto, subject: str, opset: int | None, limits: Mapping[str, Any]
-) -> tuple[bytes, bool]:
-    from analyzer.loading.from_onnx import convert, default_opset
-    from analyzer.loading.onnx_graph.node_validity import check_budget, check_texts
-
     check_budget(model, Limits(**limits), subject)
     check_texts(model, subject)
     convert_it = opset is not None and opset != default_opset(model)
@@ -155,8 +143,7 @@ def _write_file(path: bytes, opset: int | None, sizes: Mapping[str, int], folder
 
 
 HANDLERS: Handlers = {
-    "parse_file": _parse_file,
-    "parse_bytes": _parse_bytes,
+    "parse": _parse,
     "keep": _keep,
     "graph": _graph,
     "open_sizes": _open_sizes,
