@@ -7,7 +7,7 @@ file is. An object is never cached: nothing says what it depends on.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -99,29 +99,35 @@ def load(
             # What was exported at a requested batch alone does not say the inputs' own.
             if cached and cached.batch is not None and cached.supports(cached.batch):
                 return cached
-    loaded, dependencies = _export_python(request)
+    with building(reference, progress) as recorded:
+        exported = _export_first_that_works(request)
+    loaded = loaded_of(*exported, request.specs, reference)
     if use_cache:
         fixed = None if loaded.symbol else (batch or 0)
-        keep_export(key(fixed), loaded, dependencies, loaded.batch if batch is None else None)
+        keep_export(key(fixed), loaded, recorded[0], loaded.batch if batch is None else None)
     return loaded
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A model of Python to export, as ``load`` is given it."""
+    """A model of Python to export, as ``load`` is given it; ``live`` is one that is an object."""
 
-    reference: Reference
+    reference: Reference | None
     batch: int | None
     specs: tuple[InputSpec, ...]
     opset: int
     progress: StageProgress
     training: bool
     limits: Limits
+    live: UserModel | None = None
 
     def built(self, weights: ValuedWeights) -> tuple[UserModel, ExampleInputs]:
         """Build the model and its inputs with these values."""
         from analyzer.loading.python.user_model import load_user_model
 
+        if self.reference is None:
+            assert self.live is not None
+            return self.live, resolve_inputs(self.live, self.specs, self.batch)
         user = load_user_model(
             self.reference,
             weights=weights,
@@ -153,12 +159,6 @@ def building(reference: Reference, progress: StageProgress) -> Iterator[list[Dep
     with recording(home_folder(reference)) as recorded:
         progress("building the model")
         yield recorded
-
-
-def _export_python(request: _Request) -> tuple[Loaded, Dependencies]:
-    with building(request.reference, request.progress) as recorded:
-        user, inputs, exported = _export_first_that_works(request)
-    return loaded_of(user, inputs, exported, request.specs, request.reference), recorded[0]
 
 
 def loaded_of(
@@ -204,14 +204,15 @@ def _export_first_that_works(request: _Request) -> tuple[UserModel, ExampleInput
 
     first: AnalyzerError | None = None
     weightless: Exception | None = None
-    attempts = product((False,) if request.training else (False, True), (*WEIGHTLESS, "real"))
-    for strict, weights in attempts:
+    ways: tuple[ValuedWeights, ...] = ("real",) if request.reference is None else (*WEIGHTLESS, "real")
+    for strict, weights in product((False,) if request.training else (False, True), ways):
         try:
             user, inputs = request.built(weights)
             exported = request.exported(user, inputs, strict=strict)
         except MemoryForeseenError as error:
             why = f" Without weights it fails: {str(weightless).rstrip('.')}." if weightless is not None else ""
-            message = f"{request.reference.text} has to be built with its weights. {error.message}{why}"
+            subject = "The model" if request.reference is None else request.reference.text
+            message = f"{subject} has to be built with its weights. {error.message}{why}"
             raise MemoryForeseenError(message, hint=error.hint) from error
         except Exception as error:
             if weights != "real":
@@ -227,6 +228,8 @@ def _export_first_that_works(request: _Request) -> tuple[UserModel, ExampleInput
             if weights == "real" or not (exported.needs_values or (exported.needs_real and user.meta)):
                 return user, inputs, exported
     assert first is not None
+    if request.reference is None:
+        raise first
     from analyzer.loading.torch_export.export import export_torchscript
 
     try:
@@ -414,8 +417,8 @@ def load_live(
 
         require_torch()
         check_opset(opset or DEFAULT_OPSET)
-        user = live_model(model, inputs)
-        return _of_user(user, batch, specs, opset or DEFAULT_OPSET, progress, train=training)
+        live, opset = live_model(model, inputs), opset or DEFAULT_OPSET
+        return _of_live(_Request(None, batch, tuple(specs), opset, progress, training, limits, live))
     if isinstance(model, type):
         raise ModelError(
             f"{model.__name__} is a class, not a model.", hint=f"Give an instance: {model.__name__}(...)."
@@ -451,38 +454,16 @@ def _from_onnx(
     return replace(loaded, live=model)
 
 
-def _exported(user: UserModel, specs: Sequence[InputSpec], inputs: ExampleInputs, opset: int) -> Exported:
-    """Return the export as it is traced, else as Dynamo reads it; the first error is the one to report."""
-    try:
-        return export_any_batch(user, specs, inputs, opset)
-    except ExportError:
-        with suppress(Exception):  # a failure of Dynamo may be ours alone
-            return export_any_batch(user, specs, inputs, opset, strict=True)
-        raise
-
-
 def live_at(loaded: Loaded, batch: int, opset: int) -> Loaded:
     """Return a module that was given as an object, exported again at another batch."""
-    return _of_user(loaded.live, batch, loaded.specs, opset, lambda _: None, train=False)
+    limits, live = DEFAULT_LIMITS, loaded.live
+    return _of_live(_Request(None, batch, loaded.specs, opset, lambda _: None, False, limits, live))
 
 
-def _of_user(
-    user: UserModel,
-    batch: int | None,
-    specs: Sequence[InputSpec],
-    opset: int,
-    progress: StageProgress,
-    train: bool,
-) -> Loaded:
+def _of_live(request: _Request) -> Loaded:
     from analyzer.loading.python.user_model import in_mode
 
-    with in_mode(user.model, training=False):  # the caller's model stays as it was
-        example = resolve_inputs(user, specs, batch)
-        progress("exporting to ONNX")
-        if train:
-            from analyzer.loading.training.load_step import step_of_user
-
-            exported = step_of_user(user, example, opset)
-        else:
-            exported = _exported(user, specs, example, opset)
-    return loaded_of(user, example, exported, specs, None)
+    assert request.live is not None
+    with in_mode(request.live.model, training=False):  # the caller's model stays as it was
+        exported = _export_first_that_works(request)
+    return loaded_of(*exported, request.specs, None)
