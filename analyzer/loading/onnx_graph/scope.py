@@ -12,8 +12,10 @@ from analyzer.graph import (
     DTYPES_BY_NUMBER,
     NO_ATTRIBUTES,
     UNDEFINED,
+    DType,
     Graph,
     Node,
+    Shape,
     Tensor,
 )
 from analyzer.loading.onnx_graph.construction import NodeOrigin, origin
@@ -290,17 +292,14 @@ class Scope:
 
     def _initializer(self, name: str, stored: onnx.TensorProto | None, dims: Sequence[int], dtype: int) -> None:
         shape = tuple(dims[:])
-        tensor = Tensor(
-            name=name,
-            shape=checked(shape, name),
-            dtype=DTYPES_BY_NUMBER.get(dtype, UNDEFINED),
-            constant=True,
-            initializer=True,
-            value=None if stored is None else tensor_value(stored, shape=shape),
-        )
-        self.budget.take(tensor.value)
-        if tensor.value is None and stored is not None and dtype in _INTEGERS and len(shape) == 1:
+        value = None if stored is None else tensor_value(stored, shape=shape)
+        self._store(name, checked(shape, name), DTYPES_BY_NUMBER.get(dtype, UNDEFINED), value)
+        if value is None and stored is not None and dtype in _INTEGERS and len(shape) == 1:
             self._late.known[name] = tensor_value(stored, LONGEST)
+
+    def _store(self, name: str, shape: Shape, dtype: DType, value: Array | None) -> None:
+        tensor = Tensor(name=name, shape=shape, dtype=dtype, constant=True, initializer=True, value=value)
+        self.budget.take(value)
         self.tensors[name] = tensor
         self.initializers.append(tensor)
 
@@ -312,20 +311,12 @@ class Scope:
             sparse = attribute.sparse_tensor
             self._initializer(name, None, sparse.dims, sparse.values.data_type)
         else:
-            self._literal(name, attribute)
+            import numpy as np
 
-    def _literal(self, name: str, attribute: onnx.AttributeProto) -> None:
-        import numpy as np
-
-        value = attribute_value(attribute)
-        kind = {"f": "float32", "i": "int64", "s": "string"}[attribute.name.removeprefix("value_")[0]]
-        array = np.asarray(value, object if kind == "string" else kind)
-        tensor = Tensor(
-            name=name, shape=array.shape, dtype=DTYPES[kind], constant=True, initializer=True, value=array
-        )
-        self.budget.take(tensor.value)
-        self.tensors[name] = tensor
-        self.initializers.append(tensor)
+            letter = attribute.name.removeprefix("value_")[0]
+            kind = {"f": "float32", "i": "int64", "s": "string"}[letter]
+            array = np.asarray(attribute_value(attribute), object if kind == "string" else kind)
+            self._store(name, array.shape, DTYPES[kind], array)
 
     def _outside(self, name: str, proto: onnx.NodeProto) -> Tensor | None:
         if not name:
