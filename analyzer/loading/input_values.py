@@ -206,24 +206,13 @@ def _bounds(graph: Graph, lengths: Tensor, given: Mapping[str, InputSpec]) -> tu
 
 # By operator, the operands whose values decide how large its results are or how often its body runs.
 _DECIDING: Mapping[str, tuple[int, ...]] = {
-    "Compress": (1,),
-    "ConstantOfShape": (0,),
-    "Expand": (1,),
-    "GRU": (4,),
-    "If": (0,),
-    "LSTM": (4,),
+    **dict.fromkeys(("ConstantOfShape", "If", "NonZero", "Unique"), (0,)),
+    **dict.fromkeys(("Compress", "Expand", "Pad", "Reshape", "Split", "Tile", "TopK"), (1,)),
+    **dict.fromkeys(_RECURRENCES, (_LENGTHS,)),
     "Loop": (0, 1),
-    "NonZero": (0,),
-    "Pad": (1,),
-    "RNN": (4,),
     "Range": (0, 1, 2),
-    "Reshape": (1,),
     "Resize": (3,),
     "Slice": (1, 2, 3, 4),
-    "Split": (1,),
-    "Tile": (1,),
-    "TopK": (1,),
-    "Unique": (0,),
 }
 
 

@@ -139,17 +139,11 @@ class Loaded(ModelFacts):
     def graph_at(self, sizes: Mapping[str, int]) -> Graph:
         """Return the graph with these sizes of its symbolic dimensions."""
         if self.cached or self.exporter == "onnx":  # a stranger may have written it
-            message = reader.graph_message(
-                self.number,
-                self.proto,
-                sizes,
-                assumed=dict(self.assumed),
-                executable=self.executable,
-                pruned=self._is_pruned,
-                subject=f"'{self.source}'",
-                limits=self.limits,
+            options = {"assumed": dict(self.assumed), "executable": self.executable, "pruned": self._is_pruned}
+            subject, limits = f"'{self.source}'", self.limits
+            graph = from_message(
+                reader.graph_message(self.number, self.proto, sizes, subject=subject, limits=limits, **options)
             )
-            graph = from_message(message)
         else:
             from analyzer.loading.onnx_graph.build import prune, to_graph
 

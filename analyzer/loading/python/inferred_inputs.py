@@ -72,18 +72,12 @@ _COMPARED = Taken(dtype="int64", strength=0)
 _WITH_OTHERS = Taken(dtype="float32", shapes=((None, OpenWidth(LENGTH)),), strength=1)
 # By function, the operand that is read, its keyword, and what it must be.
 _READ_BY: Mapping[str, tuple[int, str, Taken]] = {
-    "embedding": (0, "input", INDICES),
-    "embedding_bag": (0, "input", INDICES),
+    **dict.fromkeys(("embedding", "embedding_bag"), (0, "input", INDICES)),
     "one_hot": (0, "tensor", INDICES),
-    "gather": (2, "index", INDEX),
-    "index_select": (2, "index", INDEX),
-    "index_add": (2, "index", INDEX),
-    "scatter": (2, "index", INDEX),
-    "scatter_add": (2, "index", INDEX),
+    **dict.fromkeys(("gather", "index_select", "index_add", "scatter", "scatter_add"), (2, "index", INDEX)),
     "pack_padded_sequence": (1, "lengths", LENGTHS),
     "invert": (0, "input", _MASK),
-    "masked_fill": (1, "mask", _FILLED),
-    "masked_fill_": (1, "mask", _FILLED),
+    **dict.fromkeys(("masked_fill", "masked_fill_"), (1, "mask", _FILLED)),
     "masked_select": (1, "mask", _MASK),
     "where": (0, "condition", _MASK),
     **dict.fromkeys(("eq", "ne"), (0, "input", _COMPARED)),

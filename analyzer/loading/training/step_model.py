@@ -380,13 +380,9 @@ def _is_transpose(node: ir.Node) -> bool:
 def _is_lone_product(value: ir.Value | None) -> bool:
     """Return whether a value is a product of two matrices, without a third summand, that is read once."""
     producer = value.producer() if value is not None else None
-    if (
-        value is None
-        or producer is None
-        or producer.domain
-        or value.is_graph_output()
-        or len(value.uses()) != 1
-    ):
+    if value is None or producer is None or producer.domain:
+        return False
+    if value.is_graph_output() or len(value.uses()) != 1:
         return False
     if producer.op_type == "MatMul":
         return all(map(_is_matrix, producer.inputs))
