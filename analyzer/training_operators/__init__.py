@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from analyzer.graph import Node
 from analyzer.training_operators import gradients, optimizer_steps
-from analyzer.training_operators.definition import DOMAIN, OPSET, Definition, DefinitionBuilder
+from analyzer.training_operators.definition import DOMAIN, OPSET, Definition
 from analyzer.training_operators.optimizer_steps import (
     IMPLEMENTATION,
     Implementation,
@@ -21,11 +21,11 @@ from analyzer.training_operators.optimizer_steps import (
 )
 
 __all__ = [
-    "DOMAIN", "IMPLEMENTATION", "OPSET", "Definition", "DefinitionBuilder", "Implementation", "Pass",
+    "DOMAIN", "IMPLEMENTATION", "OPSET", "Definition", "Implementation", "Pass",
     "definition", "implementation_of", "is_defined", "is_update", "passes_of",
 ]  # fmt: skip
 
-_DEFINITIONS: Mapping[str, Callable[[DefinitionBuilder, Node], None]] = {
+_DEFINITIONS: Mapping[str, Callable[[Definition, Node], None]] = {
     "BatchNorm": gradients.batch_norm,
     "NllLoss": gradients.nll_loss,
     "ConvGrad": gradients.conv_grad,
@@ -65,6 +65,6 @@ def definition(node: Node, opset: int = OPSET) -> Definition | None:
     """Return the meaning of a compact operator; None for any other."""
     if not is_defined(node):
         return None
-    body = DefinitionBuilder(node=node, opset=opset)
+    body = Definition(node=node, opset=opset)
     _DEFINITIONS[node.op_type](body, node)
-    return Definition(nodes=tuple(body.nodes), literals=tuple(body.literals))
+    return body

@@ -17,26 +17,14 @@ DOMAIN = "analyzer.training"
 OPSET = 18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
-    """A definition.
-
-    Attributes:
-        nodes: In execution order, numbered from 0.
-        literals: Constants that they read, with their values.
-    """
-
-    nodes: tuple[Node, ...]
-    literals: tuple[Tensor, ...]
-
-
 @dataclass(kw_only=True)
-class DefinitionBuilder:
-    """Collects the nodes of one definition.
+class Definition:
+    """The nodes of one definition, in execution order.
 
     Attributes:
         node: The compact operator; inner names start with its own.
         opset: Opset of the default domain.
+        literals: Constants that the nodes read, with their values.
     """
 
     node: Node

@@ -16,7 +16,7 @@ from math import floor, pi, prod, sqrt
 from typing import TYPE_CHECKING
 
 from analyzer.graph import DTYPES, Node, Tensor
-from analyzer.training_operators.definition import DefinitionBuilder, required, sizes
+from analyzer.training_operators.definition import Definition, required, sizes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Matrix = NDArray[np.float64]
 
 
-def batch_norm(b: DefinitionBuilder, node: Node) -> None:
+def batch_norm(b: Definition, node: Node) -> None:
     """Inputs: x, scale, bias, running mean and variance (any of the four may be absent).
 
     Outputs: y, mean, reciprocal deviation, new running mean and variance.
@@ -57,12 +57,12 @@ def batch_norm(b: DefinitionBuilder, node: Node) -> None:
         _running(b, running_var, b.reshape(unbiased, (shape[1],)), momentum, node.output(4))
 
 
-def _running(b: DefinitionBuilder, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
+def _running(b: Definition, old: Tensor, new: Tensor, momentum: float, into: Tensor | None) -> None:
     weighted_old = b.op("Mul", old, b.like(1 - momentum, old))
     b.op("Add", weighted_old, b.op("Mul", new, b.like(momentum, new)), into=into)
 
 
-def nll_loss(b: DefinitionBuilder, node: Node) -> None:
+def nll_loss(b: Definition, node: Node) -> None:
     """Inputs: log-probabilities, class numbers, class weights (may be absent). Outputs: loss, total weight.
 
     Not ONNX's NegativeLogLikelihoodLoss, which keeps the total weight to itself; the gradient divides by it.
@@ -86,7 +86,7 @@ def nll_loss(b: DefinitionBuilder, node: Node) -> None:
 
 
 def label_weights(
-    b: DefinitionBuilder, scores: Tensor, labels: Tensor, weights: Tensor | None
+    b: Definition, scores: Tensor, labels: Tensor, weights: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return whether each label counts, its weight (0 where it does not), and the label or 0."""
     ignored = b.op(
@@ -102,7 +102,7 @@ def label_weights(
     return counted, weight, safe
 
 
-def conv_grad(b: DefinitionBuilder, node: Node) -> None:
+def conv_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x, weight. Outputs: gradients of x, weight, bias, each where it is wanted."""
     gradient, x, weight = required(node, 0, 1, 2)
     # Two convolutions, each with exactly as many products as the forward one has, strided or not.
@@ -127,7 +127,7 @@ def _geometry(node: Node) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, 
 
 
 def _to_input(
-    b: DefinitionBuilder, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
+    b: Definition, node: Node, gradient: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
 ) -> None:
     strides, pads, dilations, group = _geometry(node)
     input_sizes, gradient_sizes, kernel = sizes(x)[2:], sizes(gradient)[2:], sizes(weight)[2:]
@@ -145,7 +145,7 @@ def _to_input(
 
 
 def _through_transposed(
-    b: DefinitionBuilder, node: Node, gradient: Tensor, weight: Tensor, into: Tensor | None
+    b: Definition, node: Node, gradient: Tensor, weight: Tensor, into: Tensor | None
 ) -> None:
     strides, pads, dilations, group = _geometry(node)
     b.op(
@@ -155,7 +155,7 @@ def _through_transposed(
 
 
 def _to_weight(
-    b: DefinitionBuilder, node: Node, upstream: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
+    b: Definition, node: Node, upstream: Tensor, x: Tensor, weight: Tensor, into: Tensor | None
 ) -> None:
     """A convolution of the input by the gradient, with strides and dilations exchanged.
 
@@ -186,7 +186,7 @@ def _to_weight(
     b.transpose(transposed_gradient, (1, 0, *range(2, 2 + rank)), into=into)
 
 
-def _cropped(b: DefinitionBuilder, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
+def _cropped(b: Definition, x: Tensor, ends: list[int]) -> tuple[Tensor, list[int]]:
     batch, channels, *spatial = sizes(x)
     cropped = [size + min(end, 0) for size, end in zip(spatial, ends, strict=True)]
     axes = tuple(range(2, 2 + len(spatial)))
@@ -200,7 +200,7 @@ def _by_channel(shape: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:
     return [axis for axis in range(len(shape)) if axis != 1], (1, shape[1], *(1 for _ in shape[2:]))
 
 
-def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
+def batch_norm_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), mean, reciprocal deviation. Outputs: of x, scale, bias."""
     gradient, x, mean, inverse = required(node, 0, 1, 3, 4)
     scale = node.input(2)
@@ -224,7 +224,7 @@ def batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.reshape(to_bias, (shape[1],), into=node.output(2))
 
 
-def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
+def frozen_batch_norm_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x, scale (may be absent), running mean and variance. Outputs: of x, scale, bias."""
     gradient, x, mean, variance = required(node, 0, 1, 3, 4)
     scale = node.input(2)
@@ -242,7 +242,7 @@ def frozen_batch_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.sum(gradient, axes, into=node.output(2))
 
 
-def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
+def layer_norm_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x, mean, reciprocal deviation, scale (may be absent). Outputs: of x, scale, bias."""
     gradient, x, mean, inverse = required(node, 0, 1, 2, 3)
     scale = node.input(4)
@@ -262,7 +262,7 @@ def layer_norm_grad(b: DefinitionBuilder, node: Node) -> None:
         b.sum(gradient, outer, into=node.output(2))
 
 
-def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
+def softmax_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = required(node, 0, 1)
     product = b.op("Mul", gradient, y)  # _softmax_backward_data: y dy - y sum(y dy)
@@ -270,7 +270,7 @@ def softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", product, b.op("Mul", y, total), into=node.output(0))
 
 
-def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
+def log_softmax_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = required(node, 0, 1)
     # _log_softmax_backward_data: dy - exp(y) sum(dy)
@@ -278,7 +278,7 @@ def log_softmax_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", gradient, b.op("Mul", b.op("Exp", y), total), into=node.output(0))
 
 
-def relu_grad(b: DefinitionBuilder, node: Node) -> None:
+def relu_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x or result."""
     gradient, y = required(node, 0, 1)
     # threshold_backward: at the threshold itself nothing passes.
@@ -286,20 +286,20 @@ def relu_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Where", passed, gradient, b.like(0.0, gradient), into=node.output(0))
 
 
-def sigmoid_grad(b: DefinitionBuilder, node: Node) -> None:
+def sigmoid_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = required(node, 0, 1)
     slope = b.op("Mul", y, b.op("Sub", b.like(1.0, y), y))
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-def tanh_grad(b: DefinitionBuilder, node: Node) -> None:
+def tanh_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, result."""
     gradient, y = required(node, 0, 1)
     b.op("Mul", gradient, b.op("Sub", b.like(1.0, y), b.op("Mul", y, y)), into=node.output(0))
 
 
-def silu_grad(b: DefinitionBuilder, node: Node) -> None:
+def silu_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x."""
     gradient, x = required(node, 0, 1)
     gate = b.op("Sigmoid", x)  # silu_backward: dy s (1 + x (1 - s))
@@ -308,14 +308,14 @@ def silu_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-def gelu_grad(b: DefinitionBuilder, node: Node) -> None:
+def gelu_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x."""
     gradient, x = required(node, 0, 1)
     slope = _tanh_slope(b, x) if node.attributes.get("approximate") == "tanh" else _erf_slope(b, x)
     b.op("Mul", gradient, slope, into=node.output(0))
 
 
-def _erf_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
+def _erf_slope(b: Definition, x: Tensor) -> Tensor:
     # gelu_backward: cdf(x) + x pdf(x) of the normal distribution.
     error = b.op("Erf", b.op("Mul", x, b.like(1 / sqrt(2), x)))
     below = b.op("Mul", b.op("Add", error, b.like(1.0, x)), b.like(0.5, x))
@@ -323,7 +323,7 @@ def _erf_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
     return b.op("Add", below, b.op("Mul", b.op("Mul", x, density), b.like(1 / sqrt(2 * pi), x)))
 
 
-def _tanh_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
+def _tanh_slope(b: Definition, x: Tensor) -> Tensor:
     beta, kappa = sqrt(2 / pi), 0.044715  # kBeta and kKappa of gelu_backward
     square = b.op("Mul", x, x)
     cubed = b.op("Add", b.op("Mul", square, b.like(kappa * beta, x)), b.like(beta, x))
@@ -335,7 +335,7 @@ def _tanh_slope(b: DefinitionBuilder, x: Tensor) -> Tensor:
     return b.op("Add", left, right)
 
 
-def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
+def max_pool_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, indices into the whole flattened input. Outputs: the input's gradient."""
     gradient, indices = required(node, 0, 1)
     shape = sizes(node.output(0))
@@ -349,7 +349,7 @@ def max_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     b.reshape(flat, shape, into=node.output(0))
 
 
-def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
+def embedding_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, indices. Rows of the table collect the gradients of where they were used."""
     gradient, indices = required(node, 0, 1)
     rows, width = sizes(node.output(0))
@@ -374,11 +374,11 @@ def embedding_grad(b: DefinitionBuilder, node: Node) -> None:
     )
 
 
-def _filled(b: DefinitionBuilder, value: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
+def _filled(b: Definition, value: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
     return b.op("Expand", b.like(value, like), b.const(shape, "int64"), shape=shape)
 
 
-def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
+def nll_loss_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, log-probabilities, class numbers, class weights (may be absent), total weight."""
     gradient, scores, labels, total = required(node, 0, 1, 2, 4)
     weights = node.input(3)
@@ -394,7 +394,7 @@ def nll_loss_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Where", is_label, negated, b.like(0.0, negated), into=node.output(0))
 
 
-def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
+def hardtanh_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient, x. What was clipped gets nothing, nor what lies on a limit (hardtanh_backward)."""
     gradient, x = required(node, 0, 1)
     above = b.op("Greater", x, b.like(node.attributes["minimum"], x), dtype=DTYPES["bool"])
@@ -402,7 +402,7 @@ def hardtanh_grad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Where", b.op("And", above, below), gradient, b.like(0.0, gradient), into=node.output(0))
 
 
-def slice_grad(b: DefinitionBuilder, node: Node) -> None:
+def slice_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient. The places that a slice with a step took get it, those between them zeros."""
     (gradient,) = required(node, 0)
     axis, start, step = (node.attributes[name] for name in ("axis", "start", "step"))
@@ -415,7 +415,7 @@ def slice_grad(b: DefinitionBuilder, node: Node) -> None:
 
 
 def _padded(
-    b: DefinitionBuilder, tensor: Tensor, axis: int, before: int, after: int, into: Tensor | None = None
+    b: Definition, tensor: Tensor, axis: int, before: int, after: int, into: Tensor | None = None
 ) -> Tensor:
     """Zeros around a tensor along one axis; a negative number takes away."""
     shape = list(sizes(tensor))
@@ -491,7 +491,7 @@ def window_counts(
     return tuple(counts)
 
 
-def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
+def average_pool_grad(b: Definition, node: Node) -> None:
     """Inputs: gradient. Each output's gradient goes to its window in equal parts."""
     (gradient,) = node.present_inputs
     attributes, shape = node.attributes, sizes(node.output(0))
@@ -514,7 +514,7 @@ def average_pool_grad(b: DefinitionBuilder, node: Node) -> None:
     )  # fmt: skip
 
 
-def _shared(b: DefinitionBuilder, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
+def _shared(b: Definition, node: Node, gradient: Tensor) -> tuple[Tensor, float]:
     """Return the gradient divided by its window's count where counts differ, and the share of what is left."""
     attributes = node.attributes
     if attributes["divisor"]:
@@ -540,7 +540,7 @@ def axis_counts(node: Node) -> list[tuple[int, ...]]:
     return [window_counts(*row, include_pad=bool(attributes["include_pad"])) for row in rows]
 
 
-def through_matrices(b: DefinitionBuilder, node: Node) -> None:
+def through_matrices(b: Definition, node: Node) -> None:
     """Inputs: gradient. One product for each axis whose size changes, or a sum over repeated positions."""
     (tensor,) = node.present_inputs
     matrices = axis_matrices(node)
@@ -557,7 +557,7 @@ def axis_matrices(node: Node) -> list[Matrix]:
     return [resized(attributes["mode"], before, after, float(scale), corners) for before, after, scale in rows]
 
 
-def _to_inputs(b: DefinitionBuilder, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
+def _to_inputs(b: Definition, gradient: Tensor, axis: int, matrix: Matrix) -> Tensor:
     """Return the gradient along one axis taken back to the inputs."""
     repetitions = repeats(matrix)
     if repetitions == 1:
@@ -569,7 +569,7 @@ def _to_inputs(b: DefinitionBuilder, gradient: Tensor, axis: int, matrix: Matrix
     return b.sum(repeated, [axis + 1])
 
 
-def _multiplied(b: DefinitionBuilder, tensor: Tensor, axis: int, matrix: Matrix) -> Tensor:
+def _multiplied(b: Definition, tensor: Tensor, axis: int, matrix: Matrix) -> Tensor:
     """Return a matrix times every row along one axis."""
     shape = sizes(tensor)
     after = int(matrix.shape[0])

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from analyzer.graph import Node, Tensor
-from analyzer.training_operators.definition import DOMAIN, DefinitionBuilder
+from analyzer.training_operators.definition import DOMAIN, Definition
 
 
-def _decayed(b: DefinitionBuilder, gradient: Tensor, parameter: Tensor) -> Tensor:
+def _decayed(b: Definition, gradient: Tensor, parameter: Tensor) -> Tensor:
     """Return the gradient with the penalty on large weights."""
     decay = b.node.attributes.get("weight_decay", 0.0)
     if not decay:
@@ -27,13 +27,13 @@ def _decayed(b: DefinitionBuilder, gradient: Tensor, parameter: Tensor) -> Tenso
     return b.op("Add", gradient, b.op("Mul", parameter, b.like(decay, parameter)))
 
 
-def _mixed(b: DefinitionBuilder, state: Tensor, new: Tensor, keep: float, into: Tensor | None) -> Tensor:
+def _mixed(b: Definition, state: Tensor, new: Tensor, keep: float, into: Tensor | None) -> Tensor:
     """``keep * state + (1 - keep) * new``."""
     weighted_state = b.op("Mul", state, b.like(keep, state))
     return b.op("Add", weighted_state, b.op("Mul", new, b.like(1 - keep, new)), into=into)
 
 
-def sgd(b: DefinitionBuilder, node: Node) -> None:
+def sgd(b: Definition, node: Node) -> None:
     """Inputs: parameter, gradient, momentum (where there is one). Outputs: parameter, momentum."""
     parameter, gradient, *momenta = node.present_inputs
     options = node.attributes
@@ -51,7 +51,7 @@ def sgd(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", gradient, b.like(options["lr"], gradient)), into=node.output(0))
 
 
-def adam(b: DefinitionBuilder, node: Node) -> None:
+def adam(b: Definition, node: Node) -> None:
     """Inputs: parameter, gradient, both moments, step size, root of the second bias correction.
 
     Outputs: parameter, both moments.
@@ -71,7 +71,7 @@ def adam(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", b.op("Div", first, scale), step_size), into=node.output(0))
 
 
-def rmsprop(b: DefinitionBuilder, node: Node) -> None:
+def rmsprop(b: Definition, node: Node) -> None:
     """Inputs: parameter, gradient, mean square, momentum (if any). Outputs: all but the gradient."""
     parameter, gradient, square, *momenta = node.present_inputs
     options = node.attributes
@@ -84,7 +84,7 @@ def rmsprop(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", step, b.like(options["lr"], step)), into=node.output(0))
 
 
-def adagrad(b: DefinitionBuilder, node: Node) -> None:
+def adagrad(b: Definition, node: Node) -> None:
     """Inputs: parameter, gradient, sum of squares. Outputs: parameter, sum of squares."""
     parameter, gradient, total = node.present_inputs
     options = node.attributes
@@ -96,7 +96,7 @@ def adagrad(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, step, into=node.output(0))
 
 
-def adamax(b: DefinitionBuilder, node: Node) -> None:
+def adamax(b: Definition, node: Node) -> None:
     """Inputs as Adam's, the second moment an infinity norm. Outputs: parameter, both moments."""
     parameter, gradient, first, norm, step_size, _ = node.present_inputs
     options = node.attributes
@@ -109,7 +109,7 @@ def adamax(b: DefinitionBuilder, node: Node) -> None:
     b.op("Sub", parameter, b.op("Mul", b.op("Div", first, norm), step_size), into=node.output(0))
 
 
-def adadelta(b: DefinitionBuilder, node: Node) -> None:
+def adadelta(b: Definition, node: Node) -> None:
     """Inputs: parameter, gradient, mean squares of gradients and of steps. Outputs: all but the gradient."""
     parameter, gradient, square, steps = node.present_inputs
     options = node.attributes

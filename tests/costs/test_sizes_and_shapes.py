@@ -12,7 +12,7 @@ from analyzer.costs.cost import OpenSizeError, nbytes
 from analyzer.graph import DTYPES, DTYPES_BY_NUMBER, Node, Tensor, broadcast, packed_bytes
 from analyzer.loading.shape_inference.contrib_operators import infer_contrib
 from analyzer.record.analysis import TensorInfo
-from analyzer.training_operators.definition import DefinitionBuilder
+from analyzer.training_operators.definition import Definition
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_quantized_operands_that_do_not_fit_have_no_shape_made_up() -> None:
 def test_an_empty_operand_of_a_compact_operator_makes_an_empty_result() -> None:
     empty, one = (Tensor(name=f"t{size}", shape=(size, 4), dtype=DTYPES["float32"]) for size in (0, 1))
     node = Node(index=0, name="compact", op_type="Any", inputs=(empty, one), outputs=(empty,))
-    assert DefinitionBuilder(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
+    assert Definition(node=node, opset=18).op("Add", empty, one).shape == (0, 4)
