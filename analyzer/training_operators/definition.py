@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, DType, Node, Tensor, broadcast
@@ -75,22 +75,19 @@ class Definition:
                 shape=tuple(shape) if shape is not None else broadcast(map(sizes, present)),
                 dtype=dtype or present[0].dtype,
             )
-        self.nodes.append(
-            Node(
-                index=len(self.nodes),
-                name=f"{self.node.name}/{op_type}_{len(self.nodes)}",
-                op_type=op_type,
-                domain=DEFAULT_DOMAIN,
-                version=self.opset,
-                inputs=inputs,
-                outputs=(into,),
-                attributes=attributes,
-                module=self.node.module,
-                module_class=self.node.module_class,
-                source=self.node.source,
-                phase=self.node.phase,
-            )
+        # Of the compact operator are module, source line and phase.
+        made = replace(
+            self.node,
+            index=len(self.nodes),
+            name=f"{self.node.name}/{op_type}_{len(self.nodes)}",
+            op_type=op_type,
+            domain=DEFAULT_DOMAIN,
+            version=self.opset,
+            inputs=inputs,
+            outputs=(into,),
+            attributes=attributes,
         )
+        self.nodes.append(made)
         return into
 
     def reshape(self, tensor: Tensor, shape: Sequence[int], into: Tensor | None = None) -> Tensor:
