@@ -1,11 +1,13 @@
 """An installation without PyTorch: what it does, and what it says of the rest."""
 
+import json
 import os
 import subprocess
 import sysconfig
 import venv
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,6 +26,40 @@ CONFIGURATION = (
     '"num_hidden_layers": 2, "num_key_value_heads": 2, "vocab_size": 99, "tie_word_embeddings": true,'
     '"max_position_embeddings": 512}'
 )
+ON_FILES = (
+    "model.onnx --no-run --gpu l4 --quiet",
+    "model.onnx --no-run --gpu l4 --input-data x.npz --quiet",
+    "check model.onnx --gpu l4 --fail-on never --quiet",
+    "check reports/model.json --fail-on never --quiet",
+    "render reports/model.json --gpu h100 --output rendered/",
+    "render reports/model.json --format model-card,model-explorer,markdown,csv,text --output others/",
+    "compare reports/model.json reports/model.json",
+    "capacity model.onnx --gpu l4 --rate 100 --p99 50ms --no-run --quiet",
+    "apply model.onnx --gpu l4 --precision fp16 --fix all --output applied/ --quiet",
+    "fleet model.onnx --gpu l4 --no-run --output fleet/ --quiet",
+    "generate llama/ --gpu l4 --no-run --quiet",
+    "doctor --quiet",
+    "devices l4",
+    "ops Gemm",
+    "rules A101",
+)
+NEEDS_PYTORCH = (
+    "net.py --no-run", "net.py --training", "net.pt2 --no-run", "check net.py", "generate net.py",
+    "capacity net.py --rate 1 --p99 1s", "apply net.py --output other/", "timm:resnet18 --no-run",
+)  # fmt: skip
+# One interpreter for all: what a command looks for is gone before the next.
+PROGRAM = """
+import contextlib, io, json, pathlib, shlex, sys
+from analyzer.cli import run_command_line
+imported, answers = pathlib.Path(sys.argv[1]), {}
+for command in sys.argv[2:]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        status = run_command_line(shlex.split(command))
+    answers[command] = status, said.getvalue(), imported.exists()
+    imported.unlink(missing_ok=True)
+print(json.dumps(answers))
+"""
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="makes links")
@@ -49,7 +85,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs `analyze` in that environment, in a folder with models."""
+    """Runs Python in that environment, in a folder with models."""
     folder = tmp_path_factory.mktemp("models")
     model = onnx.parser.parse_model(MODEL)
     model.graph.initializer.append(numpy_helper.from_array(np.ones((64, 16), np.float32), "w"))
@@ -66,61 +102,39 @@ def run(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     }
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        python = site.parents[2] / "bin/python"
-        command = [str(python), "-P", "-m", "analyzer", *arguments]
+        command = [str(site.parents[2] / "bin/python"), "-P", *arguments]
         return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def record(run: Run) -> None:
-    """Writes the record of a measured model, `reports/model.json`."""
-    done = run("model.onnx", "--batch", "4", "--runs", "3", "--gpu", "l4", "--quiet")
+def answers(run: Run, site: Path) -> dict[str, list[Any]]:
+    """Exit status, what is said on standard error, and whether PyTorch was looked for, of each command."""
+    # The record of a measured model, `reports/model.json`.
+    done = run("-m", "analyzer", *["model.onnx", "--batch", "4", "--runs", "3", "--gpu", "l4", "--quiet"])
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "model.onnx --no-run --gpu l4 --quiet",
-        "model.onnx --no-run --gpu l4 --input-data x.npz --quiet",
-        "check model.onnx --gpu l4 --fail-on never --quiet",
-        "check reports/model.json --fail-on never --quiet",
-        "render reports/model.json --gpu h100 --output rendered/",
-        "render reports/model.json --format model-card,model-explorer,markdown,csv,text --output others/",
-        "compare reports/model.json reports/model.json",
-        "capacity model.onnx --gpu l4 --rate 100 --p99 50ms --no-run --quiet",
-        "apply model.onnx --gpu l4 --precision fp16 --fix all --output applied/ --quiet",
-        "fleet model.onnx --gpu l4 --no-run --output fleet/ --quiet",
-        "generate llama/ --gpu l4 --no-run --quiet",
-        "doctor --quiet",
-        "devices l4",
-        "ops Gemm",
-        "rules A101",
-    ],
-)
-@pytest.mark.usefixtures("record")
-def test_a_command_on_an_onnx_file_or_a_record_imports_no_pytorch(run: Run, site: Path, command: str) -> None:
-    done = run(*command.split())
+    done = run("-c", PROGRAM, str(site / "torch/imported"), *ON_FILES, *NEEDS_PYTORCH)
     assert done.returncode == 0, done.stderr
-    assert not (site / "torch/imported").exists()
+    found: dict[str, list[Any]] = json.loads(done.stdout)
+    return found
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "net.py --no-run", "net.py --training", "net.pt2 --no-run", "check net.py", "generate net.py",
-        "capacity net.py --rate 1 --p99 1s", "apply net.py --output other/", "timm:resnet18 --no-run",
-    ],
-)  # fmt: skip
-def test_a_model_that_needs_pytorch_is_one_sentence_with_the_command(
-    run: Run, site: Path, command: str
+@pytest.mark.parametrize("command", ON_FILES)
+def test_a_command_on_an_onnx_file_or_a_record_imports_no_pytorch(
+    answers: dict[str, list[Any]], command: str
 ) -> None:
-    done = run(*command.split())
-    (site / "torch/imported").unlink(missing_ok=True)
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-2:] == [
+    status, said, imported = answers[command]
+    assert (status, imported) == (0, False), said
+
+
+@pytest.mark.parametrize("command", NEEDS_PYTORCH)
+def test_a_model_that_needs_pytorch_is_one_sentence_with_the_command(
+    answers: dict[str, list[Any]], command: str
+) -> None:
+    status, said, _ = answers[command]
+    assert status == 2
+    assert said.splitlines()[-2:] == [
         "error: PyTorch, which this model needs, is not installed.",
         'hint: pip install "onnx-analyzer[torch]"',
     ]
