@@ -67,14 +67,6 @@ def test_the_record_counts_what_can_be_derived_by_hand(model: Path, tmp_path: Pa
     assert record["operators"][0]["source"]["code"] == "return self.second(torch.relu(self.first(x)))"
 
 
-def test_without_running_every_time_says_predicted(model: Path, tmp_path: Path) -> None:
-    static(model, "--output", "out.json", "--format", "json")
-    record = json.loads((tmp_path / "out.json").read_text())
-    origins = {operator[side]["origin"] for operator in record["operators"] for side in ("cpu", "gpu")}
-    assert origins == {"predicted"}
-    assert {plan["origin"] for plan in record["plans"]} == {"predicted"}
-
-
 def test_two_static_records_differ_in_their_environment_alone(model: Path, tmp_path: Path) -> None:
     for name in ("one.json", "two.json"):
         static(model, "--output", name, "--format", "json", *(["--no-cache"] if name == "two.json" else []))
@@ -118,14 +110,6 @@ def test_without_a_gpu_there_is_one_plan_and_no_gpu_anywhere(model: Path, tmp_pa
     assert record["devices"]["gpu"] is None
     assert {json.dumps(operator["gpu"]) for operator in record["operators"]} == {"null"}
     assert record["verdict"]["device"] == "cpu"
-
-
-def test_several_gpus_give_alternatives(model: Path, tmp_path: Path) -> None:
-    static(model, "--gpu", "l4,T4,a100", "--output", "out.json", "--format", "json")
-    record = json.loads((tmp_path / "out.json").read_text())
-    assert record["devices"]["gpu"]["slug"] == "l4"
-    assert record["alternatives"][0]["device"]["slug"] == "t4"
-    assert len(record["alternatives"]) == 2
 
 
 def test_one_format_on_standard_output_is_the_report_alone(

@@ -36,7 +36,9 @@ def test_the_copies_can_turn_the_verdict(
     assert decision.operators[0].reason == "transfer-bound"
     assert decision.operators[0].explanation.endswith("the copies would add 220 µs.")
     # Pageable memory at half the rate takes 210 us either way; what stays inside lies in pinned memory.
-    slow = replace(devices["gpu"], link=replace(devices["gpu"].link, pageable_bytes_per_s=5e9))
+    link = devices["gpu"].link
+    assert link is not None
+    slow = replace(devices["gpu"], link=replace(link, pageable_bytes_per_s=5e9))
     operators = decide(
         build(op(reads=("in",), cpu=1e-4, gpu=5e-5), op(reads=(0,), cpu=1e-4, gpu=5e-5), gpu=slow)
     ).operators
