@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import compileall
 import gc
 import os
 import sys
@@ -22,9 +23,12 @@ from analyzer.devices import calibration, catalogue, detection
 from analyzer.options import DEFAULT_TIME_BUDGET_S, Options
 from analyzer.prediction.reference_core import reference_ceilings
 
-# Where the surroundings forbid compiled files, each of a thousand processes would compile the package anew.
+# Where the surroundings forbid compiled files, each of a thousand processes would compile the package anew. Its
+# files and the tests' are written before the first test; none is, beside a model that a test loads.
+_COMPILED_FILES_FORBIDDEN = sys.dont_write_bytecode
 sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    compileall.compile_dir(Path(__file__).parents[1] / "analyzer", quiet=1)
 # PyTorch's threads, one for each core in each worker, wait for one another in loops that keep a core busy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -80,6 +84,7 @@ MACHINES = {
 
 
 def pytest_collection_finish() -> None:
+    sys.dont_write_bytecode = _COMPILED_FILES_FORBIDDEN
     # Thousands of tests and PyTorch's modules live on to the end: with Python's own thresholds, looking for
     # garbage among them takes a fifth of the time.
     gc.freeze()
