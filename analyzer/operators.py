@@ -9,6 +9,7 @@ from analyzer.graph import DEFAULT_DOMAIN, Node
 
 CONTRIB_DOMAIN = "com.microsoft"
 CLASSICAL_DOMAIN = "ai.onnx.ml"
+RECURRENT = ("LSTM", "GRU", "RNN")
 TREES = "__trees"
 """The attribute that stands for the lists of a large ensemble of trees; its text is that of ``TreeSums``."""
 

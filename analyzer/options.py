@@ -65,6 +65,8 @@ LAUNCHES: tuple[LaunchMode, ...] = get_args(LaunchMode)
 PLANS: tuple[PlanName, ...] = get_args(PlanName)
 # In the order in which they are applied.
 FIXES = ("fusions", "last-logits")
+# Options of ONNX Runtime's CUDA provider.
+CUDA_GRAPH, NHWC = PROVIDER_OPTIONS = ("enable_cuda_graph", "prefer_nhwc")
 ALL = "all"
 # The device of a decision where this machine has no GPU.
 DEFAULT_GPU = "l4"
@@ -335,6 +337,15 @@ class ApplyOptions(OptionGroup, commands=("apply",)):
         choices=(*FIXES, ALL),
         hint=f"One of {', '.join((*FIXES, ALL))}.",
         after="plan",
+    )
+    provider_options: tuple[str, ...] = option(
+        "provider-option NAME[,NAME...]",
+        NAMES,
+        "Options of the CUDA provider to turn on, for the plan gpu: enable_cuda_graph, prefer_nhwc. [none]",
+        default=(),
+        choices=PROVIDER_OPTIONS,
+        hint=f"One of {', '.join(PROVIDER_OPTIONS)}.",
+        after="fix",
     )
 
 

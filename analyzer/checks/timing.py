@@ -14,6 +14,7 @@ from analyzer.checks.device_answers import (
     total,
 )
 from analyzer.checks.registry import Diagnostic, Subject, rule
+from analyzer.operators import RECURRENT
 from analyzer.record.analysis import Analysis, OperatorResult, PlanResult, VerdictResult
 from analyzer.record.batch_ranges import at_batch, crossover_interval
 from analyzer.record.outcome import WORTHWHILE, split_gain
@@ -24,6 +25,7 @@ from analyzer.units import factor, seconds, share
 # less the list is longer than anyone reads.
 LAUNCH_SHARE = 0.05
 MOVE_SHARE = 0.01
+_REPLAY = "replay them as a CUDA graph (`analyze apply --provider-option enable_cuda_graph`)"
 
 
 @rule("A201", "slower-on-gpu", "warning")
@@ -101,8 +103,8 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
 
     Fix:
         Raise the batch (without one, the sizes of the inputs), fuse operators, or replay the launches as one
-        with CUDA graphs (`provider_options=[{"enable_cuda_graph": "1"}]`, static shapes, no operator on the
-        CPU).
+        with a CUDA graph (`analyze apply --provider-option enable_cuda_graph`: static shapes, no operator on
+        the CPU).
 
     Example:
         A three-layer perceptron at batch 1: five kernels, each some microseconds of launch for a
@@ -130,8 +132,8 @@ def launch_bound(subject: Subject) -> Iterator[Diagnostic]:
         operator=places[0][1][0],
         message=f"{subject_text} launch-bound: {seconds(time)}, {share(time / plan.latency_s)} of the CUDA "
         f"session's {seconds(plan.latency_s)}{most}",
-        fix=f"{f'{more}, ' if (more := more_work(subject.analysis)) else ''}fuse operators, or use CUDA graphs "
-        "(enable_cuda_graph)",
+        fix=f"{f'{more}, ' if (more := more_work(subject.analysis)) else ''}fuse operators"
+        + (f", or {_REPLAY}" if _replayable(subject.analysis) else ""),
         seconds=time,
         bytes=bytes_moved(every),
     )
@@ -185,6 +187,12 @@ def _plan_of_use(analysis: Analysis) -> PlanResult | None:
     """Return the CUDA session's plan; None without one, and of a model for the CPU at every batch looked at."""
     wins_somewhere = any(part.device == "gpu" for part in analysis.verdict.ranges)
     return analysis.plan("gpu") if wins_somewhere or not is_for_cpu(analysis) else None
+
+
+def _replayable(analysis: Analysis) -> bool:
+    """Return whether a CUDA graph can hold the session: nothing on the CPU, no body, no recurrence."""
+    plain = not analysis.bodies and not any(op.op_type in RECURRENT for op in analysis.operators)
+    return plain and all(_on_gpu(op) or (op.gpu and op.gpu.why == "folded") for op in analysis.operators)
 
 
 def _on_gpu(operator: OperatorResult) -> bool:

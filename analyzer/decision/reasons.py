@@ -12,9 +12,9 @@ from analyzer.decision.plans import Plan, Plans
 from analyzer.figures import Figure
 from analyzer.loading.torch_export.failures import OPAQUE_DOMAIN
 from analyzer.memory.fit import context_note
+from analyzer.operators import RECURRENT
 from analyzer.ort.execution import Group
 from analyzer.prediction.estimate import Estimate
-from analyzer.prediction.features import RECURRENT
 from analyzer.record.outcome import WORTHWHILE
 from analyzer.text import first_few, listed, plural
 from analyzer.units import byte_count, factor, seconds, share

@@ -19,6 +19,7 @@ from analyzer.graph import DTYPES, Graph, Node, Tensor
 from analyzer.loading.onnx_graph.build import open_tensors, with_known_sizes
 from analyzer.loading.onnx_graph.evaluation import Evaluation
 from analyzer.loading.python.input_spec import InputSpec, drawn_values, is_one_graph, positional_name, steps_of
+from analyzer.operators import RECURRENT
 from analyzer.record.batch_ranges import WHOLE_SEQUENCES
 from analyzer.units import byte_count
 
@@ -104,13 +105,12 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 # By operator, the operand that holds the lengths; what is computed on the way to them.
-_RECURRENCES = ("LSTM", "GRU", "RNN")
 _LENGTHS, _MOST_ROWS, _MOST_OPERATORS = 4, 2**16, 512
 
 
 def with_steps(graph: Graph, specs: Iterable[InputSpec]) -> Graph:
     """Return the graph whose recurrences know the steps that values of inputs tell, and notes that say so."""
-    recurrences = [node for node in graph.nodes if node.op_type in _RECURRENCES]
+    recurrences = [node for node in graph.nodes if node.op_type in RECURRENT]
     if not recurrences:
         return graph
     given = by_graph_name(spec for spec in specs if spec.values is not None)
@@ -149,7 +149,7 @@ def whole_sequences(graph: Graph, name: str) -> int | None:
     """
     bits = next((tensor.dtype.bits for tensor in graph.inputs if tensor.name == name), None)
     for node in graph.nodes if bits else ():
-        lengths, whole = node.input(_LENGTHS) if node.op_type in _RECURRENCES else None, _steps(node)
+        lengths, whole = node.input(_LENGTHS) if node.op_type in RECURRENT else None, _steps(node)
         if lengths is None or not whole or lengths.constant:
             continue
         for value in (whole, 1):

@@ -17,7 +17,6 @@ from analyzer.decision.choice import Ratio
 from analyzer.decision.decision_input import Side
 from analyzer.decision.error_components import (
     EVEN,
-    ErrorComponent,
     ErrorComponents,
     in_other_kernels,
     over,
@@ -25,16 +24,15 @@ from analyzer.decision.error_components import (
 )
 from analyzer.decision.plans import by_operator_type, plan_all, session_plans
 from analyzer.devices.device import Device
-from analyzer.figures import Figure
+from analyzer.options import CUDA_GRAPH, NHWC
 from analyzer.pipeline.batches import BatchModels
 from analyzer.pipeline.forms import CONVERTED
 from analyzer.pipeline.predictor import Predictor
 from analyzer.pipeline.prepared import PreparedGraph, opset_with_kernels, prepare, with_opset
+from analyzer.pipeline.provider_options import layout_gain, not_captured, replay_gain
 from analyzer.pipeline.rewrites import rewrites
 from analyzer.pipeline.training_summary import mixed_times
 from analyzer.precision import INTEGER_FORMS
-from analyzer.prediction.features import RECURRENT
-from analyzer.prediction.gpu.launch import HOST_WIDTH, REPLAY_S
 from analyzer.record.analysis import Analysis, Opportunity
 from analyzer.record.generation import GenerationResult
 from analyzer.record.invocation import amended, command_line
@@ -50,9 +48,6 @@ if TYPE_CHECKING:
 
 # Of the highest rate that a larger batch reaches: beyond, it is latency for little.
 _SATURATED = 0.9
-# Ends of what is saved over what is predicted where images are turned no more: five networks on an H100 saved
-# 0.96 to 1.52 times as much (`benchmarks/prediction.md`), and five are few.
-_LAYOUT = (0.5, 2.0)
 _LEAST = 1e-3  # of a time whose interval reaches 0, for which there is no logarithm
 
 
@@ -188,7 +183,7 @@ def _command(analysis: Analysis, change: Change) -> str:
     form = change.options.get("precision", ("",))[0]
     line = apply_command(analysis, change.options) if not form or form in CONVERTED else ""
     invocation = analysis.invocation
-    if line or invocation is None or "fix" in change.options:
+    if line or invocation is None:
         return line
     options = {name: texts for name, texts in change.options.items() if name != "plan" and texts}
     return command_line(amended(invocation, options, without=change.options))
@@ -338,41 +333,27 @@ def _of_request(one: Candidate, result: GenerationResult, market: Market) -> Ite
 
 
 def _cuda_graph(subject: _Subject) -> Iterator[Change]:
-    """Yield the replay of all kernels as one launch: of fixed sizes, with nothing on the CPU."""
-    prepared = subject.prepared
-    # Nothing shows that cuDNN's recurrences are captured.
-    captured = not any(node.graphs or node.op_type in RECURRENT for node in prepared.graph.nodes)
-    whole = captured and all(group.provider == "cuda" for group in prepared.cuda_groups)
-    if subject.answer.plan != "gpu" or not whole or prepared.placement.copies:
-        return
-    once = Figure(value=REPLAY_S, low=REPLAY_S / HOST_WIDTH, high=REPLAY_S * HOST_WIDTH)
-    after = subject.parts(subject.question(prepared, replayed=True))
-    if after is not None:
-        replay = ErrorComponent(resource="launch", source="replay", time=once)
+    """Yield the replay of all kernels as one launch."""
+    if subject.answer.plan == "gpu" and not not_captured(subject.prepared):
         yield Change(
             code="cuda-graph",
-            title="Replay the launches as one CUDA graph (provider option enable_cuda_graph)",
-            gain=subject.gain((*after, replay)),
+            title=f"Replay the launches as one CUDA graph (provider option {CUDA_GRAPH})",
+            gain=replay_gain(subject.before, subject.parts(subject.question(subject.prepared, replayed=True))),
+            options={"provider-option": (CUDA_GRAPH,)},
             findings=("A202",),
         )
 
 
 def _layout(subject: _Subject) -> Iterator[Change]:
-    if subject.answer.plan != "gpu" or subject.before is None:
-        return
-    result = [(op.index, op.gpu.overhead) for op in subject.analysis.operators if op.gpu and op.gpu.overhead]
-    turned = tuple(index for index, overhead in result if overhead.layout_s > 0)
-    # Where the host is the slower, fewer kernels end no sooner.
-    saved = math.fsum(one.layout_s for _, one in result) - math.fsum(one.surplus_s for _, one in result)
-    if turned and saved > 0:
-        whole = sum(part.time.value for part in subject.before)
-        gain = tuple(whole / max(whole - saved * part, whole / 100) for part in (1.0, *_LAYOUT))
+    gain, turned = layout_gain(subject.analysis, subject.before)
+    if subject.answer.plan == "gpu" and turned:
         yield Change(
             code="channels-last",
             title=f"Keep the images of {plural(len(turned), 'convolution')} channels last "
-            "(provider option prefer_nhwc)",
-            gain=(gain[0], gain[1], gain[2]),
+            f"(provider option {NHWC})",
+            gain=gain,
             operators=turned,
+            options={"provider-option": (NHWC,)},
         )
 
 

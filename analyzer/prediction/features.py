@@ -10,7 +10,7 @@ from analyzer.costs.cost import Cost, dims
 from analyzer.costs.families.control_flow import trips
 from analyzer.costs.registry import count_graph, count_node
 from analyzer.graph import DEFAULT_DOMAIN, DTYPES, Graph, Node, Tensor, broadcast
-from analyzer.operators import NHWC_DOMAIN, ON_TEXTS, TreeSums, does_no_work
+from analyzer.operators import NHWC_DOMAIN, ON_TEXTS, RECURRENT, TreeSums, does_no_work
 from analyzer.prediction.attention_pieces import cached_pieces, experts_on_cpu
 from analyzer.prediction.irregular_pieces import boxes, determinants, elements_of, indexed, transforms, value_of
 from analyzer.prediction.loop_variants import (
@@ -54,7 +54,6 @@ POOLS = frozenset(
 MATMULS = frozenset({"MatMul", "FusedMatMul", "TransposeMatMul", "MatMulInteger", "MatMulIntegerToFloat"})
 _FLOAT_CONVS = frozenset({"Conv", "FusedConv"})
 CONVS = frozenset({"Conv", "FusedConv", "ConvInteger", "NhwcConv", "NhwcFusedConv"})
-RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _FLOAT32 = DTYPES["float32"]
 _NARROW_FLOATS = frozenset(name for name in DTYPES if name.startswith("float8"))
 # What takes images channels last as they are; whatever is of ONNX Runtime's internal domain is called so too.

@@ -199,7 +199,7 @@ class Opportunity:
         gain_low_s, gain_high_s: Ends of the 90 % interval, which excludes 0.
         gain_usd_per_million: Dollars that it saves on the answer's instance; None on another device.
         gain_usd_low_per_million, gain_usd_high_per_million: As those of seconds.
-        command: The line that does it; empty where the model's code or the session's options must change.
+        command: The line that does it; empty where the model's code must change.
         findings: Codes of findings that say the same.
     """
 

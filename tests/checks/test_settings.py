@@ -63,6 +63,7 @@ def test_every_long_option_of_the_contract_may_stand_there(tmp_path: Path) -> No
     input-data = "inputs.npz"
     plan = "hybrid"
     fix = ["fusions"]
+    provider-option = "prefer_nhwc"
     prices = "prices.toml"
     pricing = "spot"
     region = ["europe", "us-east-1"]

@@ -1,5 +1,9 @@
 """What would make the answer faster: a gain is the difference of two records, of a model and of another."""
 
+import json
+import shlex
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -7,10 +11,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 from analyzer import Analysis, analyze
-from analyzer.api import analyze_record
+from analyzer.api import analyze_record, apply_plan
+from analyzer.cli import command_line
+from analyzer.errors import UsageError
 from analyzer.record.analysis import Opportunity
 
 CPU = "epyc-9654"
@@ -288,6 +295,13 @@ def convolutions() -> onnx.ModelProto:
     return model(nodes, ["batch", 64, 56, 56], ["batch", 64, 56, 56], **stored)
 
 
+def chain(middle: str = "Tanh") -> onnx.ModelProto:
+    """200 small operators, one of which may be of another type."""
+    nodes = [node("Relu" if at % 2 else "Tanh", f"t{at}", f"t{at + 1}") for at in range(200)]
+    nodes[0].input[0], nodes[-1].output[0], nodes[100].op_type = "x", "y", middle
+    return model(nodes, [64, 1024], [64, 1024])
+
+
 @pytest.fixture(scope="module")
 def convolved() -> Analysis:
     return analysed(convolutions(), batch=1, gpu="l4")
@@ -332,13 +346,9 @@ def test_a_larger_batch_gains_time_of_as_many_inferences(tiny_model: onnx.ModelP
 
 
 def test_a_cuda_graph_is_offered_where_nothing_is_left_on_the_cpu() -> None:
-    chain = [node("Relu" if at % 2 else "Tanh", f"t{at}", f"t{at + 1}") for at in range(200)]
-    chain[0].input[0], chain[-1].output[0] = "x", "y"
-    whole = analysed(model(chain, [64, 1024], [64, 1024]), gpu="l4")
-    assert "cuda-graph" in codes(whole)
+    assert "cuda-graph" in codes(analysed(chain(), gpu="l4"))
     # Celu has no CUDA kernel: a graph with it cannot be captured.
-    chain[100].op_type = "Celu"
-    assert "cuda-graph" not in codes(analysed(model(chain, [64, 1024], [64, 1024]), gpu="l4"))
+    assert "cuda-graph" not in codes(analysed(chain("Celu"), gpu="l4"))
 
 
 def test_an_opset_that_brings_an_operator_back_to_the_gpu_is_offered_with_its_gain() -> None:
@@ -400,9 +410,7 @@ def test_a_gain_that_may_be_none_is_not_offered() -> None:
 
 
 def test_of_several_gpus_changes_are_of_the_answers_own() -> None:
-    chain = [node("Relu" if at % 2 else "Tanh", f"t{at}", f"t{at + 1}") for at in range(200)]
-    chain[0].input[0], chain[-1].output[0] = "x", "y"
-    several, alone = (analysed(model(chain, [64, 1024], [64, 1024]), gpu=gpu) for gpu in ("t4,l4", "l4"))
+    several, alone = (analysed(chain(), gpu=gpu) for gpu in ("t4,l4", "l4"))
     assert several.answer is not None
     assert several.answer.device == "l4"
     assert offered(several, "cuda-graph").gain_s == offered(alone, "cuda-graph").gain_s
@@ -420,3 +428,45 @@ def test_a_file_is_offered_commands_that_apply_a_change(tmp_path: Path) -> None:
     line = offered(analysed(path), "fused-rmsnorm").command
     assert line.startswith("analyze apply ")
     assert " --fix fusions " in line
+
+
+@pytest.mark.parametrize(
+    ("code", "option", "checked"),
+    [("cuda-graph", "enable_cuda_graph", 200), ("channels-last", "prefer_nhwc", 0)],
+)
+def test_the_command_of_a_provider_option_writes_a_session_of_the_offered_time(
+    code: str, option: str, checked: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    graph = chain() if code == "cuda-graph" else convolutions()
+    onnx.save(graph, "net.onnx")
+    before = analysed("net.onnx", gpu="l4", **({} if code == "cuda-graph" else {"batch": 1}))
+    found = offered(before, code)
+    done = CliRunner().invoke(command_line, [*shlex.split(found.command)[1:], "--no-run"])
+    assert done.exit_code == 0, done.output
+    (folder,) = Path("deployed").iterdir()
+    plan, session = (json.loads((folder / name).read_text()) for name in ("apply.json", "session.json"))
+    assert session["provider_options"] == [{option: "1"}, {}]
+    assert found.gain_s is not None
+    assert plan["latency_s"] == pytest.approx(latency(before) - found.gain_s, rel=1e-6)
+    # Convolutions get names of ONNX Runtime's own where they change places.
+    assert len(plan["nodes"]) == checked
+    ran = subprocess.run([sys.executable, folder / "run.py", "--verify"], capture_output=True, text=True)
+    assert (ran.returncode, "numbers: y is off by 0," in ran.stdout) == (0, True), ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("op_type", "options", "message"),
+    [
+        ("Relu", {"plan": "cpu"}, "the plan cpu is not of the GPU alone"),
+        ("Celu", {"plan": "gpu"}, "1 operator of the session run on the CPU"),
+        ("Relu", {"plan": "gpu", "provider_option": "enable_cuda_graf"}, "enable_cuda_graf"),
+    ],
+)
+def test_a_session_that_a_provider_option_cannot_run_is_refused(
+    op_type: str, options: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    given = {"gpu": "l4", "cpu": CPU, "run": False, "provider_option": "enable_cuda_graph", **options}
+    with pytest.raises(UsageError, match=message):
+        apply_plan(chain(op_type), output=tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()

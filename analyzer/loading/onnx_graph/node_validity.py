@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analyzer.errors import GraphError, ModelError
 from analyzer.graph import DEFAULT_DOMAIN, Graph, Node, Tensor
 from analyzer.loading.shape_inference.onnx_inference import GRAPH_KINDS, WITH_GRAPHS
-from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN
+from analyzer.operators import CLASSICAL_DOMAIN, CONTRIB_DOMAIN, RECURRENT
 from analyzer.text import plural
 from analyzer.units import byte_count
 
@@ -121,7 +121,7 @@ def _refused(node: Node, demands: _Demands, types: Sequence[str]) -> Iterator[st
     for name in node.attributes:
         if name not in demands.kinds and not name.startswith("__"):  # isInternalSymbol in onnx/checker.cc
             yield f"has an attribute '{name}', which its operator lacks at opset {node.version}"
-    if node.op_type in _RECURRENT and "hidden_size" not in node.attributes:
+    if node.op_type in RECURRENT and "hidden_size" not in node.attributes:
         yield "lacks its attribute 'hidden_size'"
     yield from _body_types(node)
     bound: dict[str, str] = {}
@@ -153,7 +153,6 @@ def _body_types(node: Node) -> Iterator[str]:
 
 
 # Their kernels demand what the schema leaves open (onnxruntime/core/providers/cpu/rnn/lstm_base.h).
-_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
 _SPELLED = {"float32": "float", "float64": "double"}
 
 

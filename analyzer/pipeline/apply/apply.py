@@ -9,8 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analyzer.decision.choice import Ratio
 from analyzer.decision.decision_input import DecisionInput
-from analyzer.decision.plans import plan_all
+from analyzer.decision.error_components import ErrorComponents
+from analyzer.decision.plans import by_operator_type, plan_all, session_plans
 from analyzer.errors import InputError, MeasurementError, MemoryForeseenError, ModelError, UsageError
 from analyzer.graph import DTYPES, Graph
 from analyzer.loading.loaded import Loaded
@@ -18,7 +20,7 @@ from analyzer.loading.weights import Runnable, materialise
 from analyzer.measurement.applied_child import level_one, recorded_nodes
 from analyzer.measurement.session import SessionSide
 from analyzer.measurement.tensor_files import save_tensors
-from analyzer.options import PlanName, keywords_of
+from analyzer.options import CUDA_GRAPH, NHWC, PlanName, keywords_of
 from analyzer.ort.execution import SETTINGS, Placement, Provider, annotate
 from analyzer.ort.kernels import registry
 from analyzer.ort.placement import ReleasePlacement, placements_by_release
@@ -44,6 +46,8 @@ from analyzer.pipeline.apply.request import (
 from analyzer.pipeline.apply.result import Applied, folder_to_be, write_json
 from analyzer.pipeline.apply.verification import FixedModel, fixed_model, verified, with_form_of_record
 from analyzer.pipeline.batches import Analyse, AnalysisBasis
+from analyzer.pipeline.predictor import Predictor
+from analyzer.pipeline.provider_options import CHANNELS_LAST, faster, layout_gain, not_captured, replay_gain
 from analyzer.precision import PRECISIONS
 from analyzer.progress import Progress
 from analyzer.record import to_json
@@ -167,6 +171,7 @@ def applied(
         raise UsageError(f"--precision {options.precision}: one of {', '.join(PRECISIONS)}.")
     question = basis.predictor.decision_input(basis.prepared, basis.gpu, batch, basis.measured.get(batch or 0))
     plan = _plan_of(request, analysis, pinned=bool(question.pins))
+    gains = _provider_gains(request, plan, analysis, basis)
     _foresee(loaded, question.graph)
     with folder_to_be(request.folder) as aside:
         progress("writing the model", None)
@@ -175,7 +180,7 @@ def applied(
         feeds = aside / FEEDS
         given = runnable if fixed is None else fixed.original
         save_tensors(feeds, given.feeds, types=given.feed_types)
-        session = _session(question, plan, runnable, progress)
+        session = _session(question, plan, runnable, request, progress)
         threads, tensors = options.threads or 0, question.graph.tensors
         # What the next run reads where this one wrote it; both must have one shape.
         state = {
@@ -199,7 +204,8 @@ def applied(
             model=runnable.model_path,
             provider="cuda" if session.uses_gpu else "cpu",
             entries=SETTINGS if annotated else {},
-            cuda={"use_tf32": "0"} if options.precision == "fp32" and session.uses_gpu else {},
+            cuda=({"use_tf32": "0"} if options.precision == "fp32" and session.uses_gpu else {})
+            | dict.fromkeys(request.provider_options, "1"),
             # Those of another CPU would only get in each other's way here.
             threads=threads if question.cpu_is_this_machine else 0,
         )
@@ -218,12 +224,17 @@ def applied(
             nodes=session.nodes,
             copies=len(session.placement.copies) if session.uses_gpu else 0,
             annotated=len(annotated),
-            **session.plan.latency.keys("latency_s"),
+            **faster(session.plan.latency, filter(None, gains.values())).keys("latency_s"),
             onnxruntime=registry(release_of(question)).version,
             releases=by_release,
             state=state,
             bits={name: DTYPES[kind].onnx for name, kind in given.feed_types.items()},
-            notes=(*notes, *_notes(plan, session), *_growing(question.graph, state)),
+            notes=(
+                *notes,
+                *_notes(plan, session),
+                *_growing(question.graph, state),
+                *(f"No gain of {name} is predicted." for name, gain in gains.items() if gain is None),
+            ),
             fixes=() if fixed is None else fixed.fixes,
             opsets=opsets,
         )
@@ -349,7 +360,45 @@ def _plan_of(request: ApplyRequest, analysis: Analysis, *, pinned: bool) -> Plan
     return plan
 
 
-def _session(question: DecisionInput, plan: PlanName, runnable: Runnable, progress: Progress) -> ToldSession:
+def _provider_gains(
+    request: ApplyRequest, plan: PlanName, analysis: Analysis, basis: AnalysisBasis
+) -> dict[str, Ratio | None]:
+    """Return what each option of the CUDA provider gains; None where no gain is predicted.
+
+    Raises:
+        UsageError: The plan's session cannot run under one.
+    """
+    options, prepared, gains = request.provider_options, basis.prepared, dict[str, Ratio | None]()
+    if not options:
+        return gains
+    if plan != "gpu" or all(group.provider == "cpu" for group in prepared.cuda_groups):
+        raise UsageError(
+            f"--provider-option {','.join(options)}: the plan {plan} is not of the GPU alone.",
+            hint="Add --plan gpu." if plan != "gpu" else "Leave it out.",
+        )
+    if CUDA_GRAPH in options and (why := not_captured(prepared)):
+        raise UsageError(f"--provider-option {CUDA_GRAPH}: {why}.", hint="Leave it out.")
+
+    def parts(predictor: Predictor) -> ErrorComponents | None:
+        question = predictor.decision_input(prepared, basis.gpu, analysis.model.batch, None)
+        session = session_plans(question).gpu
+        return None if session is None else by_operator_type(question, session)
+
+    before = parts(basis.predictor)
+    for name in options:
+        graph = name == CUDA_GRAPH
+        gain = (
+            replay_gain(before, parts(basis.predictor.replaying()))
+            if graph
+            else layout_gain(analysis, before)[0]
+        )
+        gains[name] = gain if gain is not None and gain[0] > 1 else None
+    return gains
+
+
+def _session(
+    question: DecisionInput, plan: PlanName, runnable: Runnable, request: ApplyRequest, progress: Progress
+) -> ToldSession:
     """Return the session that the plan becomes.
 
     Raises:
@@ -382,6 +431,10 @@ def _session(question: DecisionInput, plan: PlanName, runnable: Runnable, progre
     else:  # under the names of the model, where ONNX Runtime does not say what it makes of them
         pairs = zip(question.graph.nodes, session.placement.nodes, strict=True)
         nodes = {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
+    if NHWC in request.provider_options:
+        kept = question.graph.nodes if made is None else made.proto.graph.node
+        for renamed in [node.name for node in kept if node.op_type in CHANNELS_LAST]:
+            nodes.pop(renamed, None)
     return replace(session, nodes={name: _NAMES[provider] for name, provider in nodes.items()})
 
 

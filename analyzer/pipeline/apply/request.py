@@ -50,6 +50,7 @@ class ApplyRequest:
         fixes: Names of those to apply.
         every_fix: Whether all were options for, so that one that does not apply is left out.
         form: The precision that the model is to be converted to where it is not in it; None for none.
+        provider_options: Options of the CUDA provider to turn on.
     """
 
     plan: PlanName | None
@@ -59,6 +60,7 @@ class ApplyRequest:
     fixes: tuple[str, ...] = ()
     every_fix: bool = False
     form: str | None = None
+    provider_options: tuple[str, ...] = ()
 
     @property
     def changes_model(self) -> bool:
@@ -93,6 +95,7 @@ def make_request(given: Mapping[str, Any], folder: Path, *, force: bool = False)
         fixes=tuple(name for name in FIXES if every_fix or name in options.fixes),
         every_fix=every_fix,
         form=precision if precision in (*CONVERTED, *_NO_CONVERTER) else None,
+        provider_options=options.provider_options,
     )
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file.", hint="--output names a folder.")

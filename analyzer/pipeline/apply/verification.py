@@ -21,7 +21,7 @@ from analyzer.measurement.session import SessionSide
 from analyzer.measurement.tensor_files import save_tensors
 from analyzer.operators import draws_random_numbers
 from analyzer.option_kinds import NEGATION
-from analyzer.options import OPTIONS, PlanName, keywords_of
+from analyzer.options import CUDA_GRAPH, NHWC, OPTIONS, PlanName, keywords_of
 from analyzer.pipeline.apply.fixes import (
     Bench,
     FixedStage,
@@ -260,6 +260,8 @@ def verified(
     on_gpu = side.provider == "cuda"
     # Without a GPU the annotated model runs on the CPU, too: its numbers must be the same.
     runs = side if here is not None or not on_gpu else replace(side, provider="cpu", cuda={})
+    # A captured graph reads and writes where it did when it was captured: run.py binds memory once.
+    runs = replace(runs, cuda={name: value for name, value in runs.cuda.items() if name != CUDA_GRAPH})
     tasks = [
         {
             "precision": _arithmetic(side, question.graph) if runs.provider == "cuda" else None,
@@ -270,7 +272,7 @@ def verified(
     other = on_gpu and minor(installed_release()) != minor(result.onnxruntime)
     if not other:
         tasks.append({"kind": "placement", "applied": to_message(side)})
-    timed = run and on_gpu and here is not None and question.gpu is not None
+    timed = run and on_gpu and here is not None and question.gpu is not None and CUDA_GRAPH not in side.cuda
     if timed:
         tasks.append(
             {
@@ -308,7 +310,7 @@ def verified(
             f"The plan is for ONNX Runtime {result.onnxruntime}; {installed_release()} is installed."
         )
     else:
-        placement = _placement(result, matches["placement"], reasons)
+        placement = _placement(result, matches["placement"], reasons, renamed=NHWC in side.cuda)
     measured, in_time = _time(result, side, matches.get("time"), reasons, here_is_gpu=here is not None)
     # What each output may be off by between the plan's session and one of the same model on the CPU.
     outputs = question.graph.outputs
@@ -343,14 +345,16 @@ def _arithmetic(side: SessionSide, graph: Graph) -> str | None:
     return half or (None if "use_tf32" in side.cuda else "tf32")
 
 
-def _placement(result: Applied, observed: Mapping[str, Any], reasons: dict[str, str]) -> bool | None:
+def _placement(
+    result: Applied, observed: Mapping[str, Any], reasons: dict[str, str], *, renamed: bool
+) -> bool | None:
+    """Compare nodes and copies; of a session that renames nodes, those that are planned alone."""
     if "trouble" in observed:
         reasons["placement"] = f"CUDA's provider does not load here: {observed['trouble']}. {_THERE}"
         return None
     nodes = {name: provider.removesuffix("ExecutionProvider") for name, provider in observed["nodes"].items()}
-    wrong = sorted(
-        name for name in nodes.keys() | result.nodes.keys() if nodes.get(name) != result.nodes.get(name)
-    )
+    names = result.nodes.keys() if renamed else nodes.keys() | result.nodes.keys()
+    wrong = sorted(name for name in names if nodes.get(name) != result.nodes.get(name))
     problems = []
     if wrong:
         first = wrong[0]
@@ -379,6 +383,8 @@ def _time(
             if side.provider == "cpu"
             else "there is no GPU here"
             if not here_is_gpu
+            else "`python run.py` times a CUDA graph"
+            if CUDA_GRAPH in side.cuda
             else "--no-run"
         )
         reasons["time"] = f"It was not timed: {why}."

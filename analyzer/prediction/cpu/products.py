@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyzer.arrays import Floats
+from analyzer.operators import RECURRENT
 from analyzer.prediction.cpu.ceilings import CpuCeilings, copy_rate, tables
 from analyzer.prediction.features import TRANSPOSED_VOLUME
 from analyzer.prediction.irregular_pieces import FAMILIES, IntegerShapes
@@ -15,7 +16,6 @@ from analyzer.prediction.reference_core import loop_rows, loops
 from analyzer.prediction.work_item import Kind
 from analyzer.prediction.workload import Workload, whether
 
-_RECURRENT = ("LSTM", "GRU", "RNN")
 # Steps of the probes of recurrences (measurement/probes.toml).
 _PROBED_STEPS = 16.0
 # Bytes of the largest probe's weights.
@@ -37,7 +37,7 @@ def product_seconds(work: Workload, chosen: npt.NDArray[np.int64], at: CpuCeilin
     many = _rates(at, "bmm.float32", shapes)[which[chosen]]
     probed = (batch > 1) & (n * k <= _PROBED_BATCHED) & ~integers
     rate = np.where(probed, many, single)
-    recurrent = whether(work, _RECURRENT)[work.op[chosen]]
+    recurrent = whether(work, RECURRENT)[work.op[chosen]]
     # The input's product is part of what a step of a recurrence was measured to take, at the rate of its
     # rows; here is only what fewer rows take longer.
     if recurrent.any():
