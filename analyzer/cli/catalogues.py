@@ -134,8 +134,8 @@ def devices(
     """List all devices, or show one with every figure and where it comes from.
 
     NAME is a slug or an alias in any case (l4, A100, epyc-9654), part of one (xeon lists them all), a cloud
-    instance (g5.xlarge, with its price in every way of paying and region that is known), or FILE.toml[:NAME]
-    for a file of your own.
+    instance (g5.xlarge, with its price in every way of paying and region that is known) or its family (c7i),
+    or FILE.toml[:NAME] for a file of your own.
     """
     from analyzer.pipeline.options import make_options
     from analyzer.pipeline.target_devices import offers_of
@@ -149,7 +149,7 @@ def devices(
 
 
 def _named(name: str, rented: tuple[Instance, ...]) -> str:
-    """Return the device's page; else the instance, else the devices whose names hold the word."""
+    """Return the device's page; else the instance, else the devices or instances whose names hold the word."""
     from analyzer.devices.catalogue import cpus, device, gpus
     from analyzer.errors import DeviceError
     from analyzer.toml_file import is_toml
@@ -164,9 +164,12 @@ def _named(name: str, rented: tuple[Instance, ...]) -> str:
         similar = [
             known for known in (*gpus(), *cpus()) if word and word in f"{known.slug} {known.name}".lower()
         ]
-        if not similar:
+        if similar:
+            return "\n".join([f"No device is called {name!r}; these contain it:", *map(_device_row, similar)])
+        family = tuple(instance for instance in rented if word and word in instance.name.lower())
+        if not family:
             raise
-        return "\n".join([f"No device is called {name!r}; these contain it:", *map(_device_row, similar)])
+        return _instances(family)
 
 
 def _listed_devices() -> str:

@@ -48,7 +48,9 @@ def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
 
 def best_first(row: CostRow) -> tuple[bool, float, float, str, str]:
     """Order rows by the limit and the price; names break ties, whatever the order of the price list."""
-    return row.meets_slo is False, row.usd_per_million, row.usd_per_hour, row.provider, row.instance
+    # Eight GPUs often cost eight times one: of equals the smaller machine, whatever rounding says.
+    million = float(f"{row.usd_per_million:.9g}")
+    return row.meets_slo is False, million, row.usd_per_hour, row.provider, row.instance
 
 
 def on_its_device(question: DecisionInput, plan: Plan, rows: Iterable[CostRow]) -> tuple[CostRow, ...]:

@@ -228,6 +228,8 @@ def _price(one: Candidate, market: Market) -> tuple[Price, float] | None:
             rate = known[key] or 0.0
         if rate:
             price = seen_as(Price, instance, instance=instance.name)
-            offers.append((instance.usd_per_hour / rate, price.machine, price, rate))
-    best = min(offers, key=lambda offer: offer[:2], default=None)
-    return None if best is None else best[2:]
+            # Eight GPUs often cost eight times one: of equals the smaller machine, whatever rounding says.
+            per_token = float(f"{instance.usd_per_hour / rate:.9g}")
+            offers.append((per_token, instance.usd_per_hour, price.machine, price, rate))
+    best = min(offers, key=lambda offer: offer[:3], default=None)
+    return None if best is None else best[3:]

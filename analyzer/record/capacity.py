@@ -112,6 +112,8 @@ class CapacityResult:
         max_batch, max_delay_s: As asked; None where they were chosen.
         options: By dollars, those that keep the limit first.
         best: Index of the cheapest that does; None where none does.
+        low_latency_s, high_latency_s: The latency that is limited, of that one, at the ends of its times' 90 %
+            intervals; None where requests come faster than they are answered.
         instances: What other questions are answered from.
         traffic: The steps of the best option's count and dollars.
         notes: What the figures rest on, in sentences.
@@ -136,6 +138,8 @@ class CapacityResult:
     instances: tuple[InstanceLoads, ...] = ()
     traffic: tuple[TrafficPoint, ...] = ()
     notes: tuple[str, ...] = ()
+    low_latency_s: Amount | None = None
+    high_latency_s: Amount | None = None
 
     @property
     def best_option(self) -> CapacityOption | None:

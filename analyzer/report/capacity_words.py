@@ -212,9 +212,20 @@ def sentence(plan: CapacityResult) -> str:
         none = f"None of {number} instance types" if number > 1 else f"{name(plan.options[0])} never"
         return f"{none} keeps a {limited_latency(plan)} of {seconds(plan.limit_s)}{other}."
     taken = option.latency_s(plan.percentile)
-    allowed = f", {limited_name(plan)} {seconds(taken)} of the {seconds(plan.limit_s)} allowed" if taken else ""
+    allowed = ""
+    if taken:
+        interval = f" ({within})" if (within := _ends_of_latency(plan)) else ""
+        allowed = f", {limited_name(plan)} {seconds(taken)}{interval} of the {seconds(plan.limit_s)} allowed"
     allowed += _further(plan, option)
     return f"{count(option.count)} x {where(option)}: {dollars(option.usd_per_month)} a month{allowed}."
+
+
+def _ends_of_latency(plan: CapacityResult) -> str:
+    """Return the interval of the best option's latency: ``7.9 to 13 ms``, ``7.9 ms or more``."""
+    if plan.low_latency_s is None:
+        return ""
+    low, high = seconds(plan.low_latency_s), plan.high_latency_s
+    return f"{low} or more" if high is None else span(low, seconds(high))
 
 
 def _further(plan: CapacityResult, option: CapacityOption) -> str:
@@ -368,7 +379,9 @@ def _first(plan: CapacityResult, option: CapacityOption) -> AnswerFigure:
     title = f"{limited(plan)} {what}" if plan.percentile is not None else f"Mean {what}"
     return AnswerFigure(
         *(f"{limited(plan)}{short}", title, seconds(taken)),
-        f"of {seconds(plan.limit_s)} allowed, all instances up",
+        ", ".join(
+            filter(None, (_ends_of_latency(plan), f"of {seconds(plan.limit_s)} allowed", "all instances up"))
+        ),
         origin=option.origin if taken else "",
         bad=taken is not None and taken > plan.limit_s,
     )

@@ -329,7 +329,7 @@ def _options(result: GenerationResult, first: tuple[Column, ...], *, compared: b
             drop=3,
         ),
         Column(
-            "Max batch",
+            "Max batch" + (", at least" if result.limited else ""),
             lambda row: count(row.largest_batch) if row.largest_batch else "none",
             lambda row: row.largest_batch,
         ),

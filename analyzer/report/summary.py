@@ -455,7 +455,9 @@ def crossover_batch(verdict: VerdictResult) -> str:
     """``12 (3 to 64)``: the batch from which the GPU is expected to win, and between which ones that lies."""
     doubt = interval_words(verdict)
     batch = verdict.crossover_batch
-    return f"{UNKNOWN if batch is None else about(batch)}{f' ({doubt})' if doubt else ''}"
+    if batch is None:
+        return f"none expected (it may win {doubt})" if doubt else UNKNOWN
+    return f"{about(batch)}{f' ({doubt})' if doubt else ''}"
 
 
 def _nothing_on_gpu(analysis: Analysis) -> bool:

@@ -82,6 +82,25 @@ def sizings(servers: Sequence[Server[Any]], demand: Demand | GenerationDemand) -
     }
 
 
+def latency_ends(
+    server: Server[Any], sizing: Sizing, demand: Demand | GenerationDemand
+) -> tuple[float | None, float | None]:
+    """Return the limited latency at a sizing's load with quick and slow times; None where the queue grows."""
+    discipline, copies = (
+        (_Batches(demand), 1) if isinstance(demand, Demand) else (_Sequences(demand), server.copies)
+    )
+    ways: list[Any] = [
+        discipline.way(server, times, sizing.max_batch, sizing.max_delay_s)
+        for times in (server.quick, server.slow)
+    ]
+    rate = None if sizing.load is None else sizing.load.rate_per_s / copies
+    quick, slow = (
+        None if load is None or load.saturated else load.latency_s(demand.percentile)
+        for load in discipline.at_rates(ways, [rate, rate])
+    )
+    return quick, slow
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Sized:
     """A way to batch with its highest rate, those at the ends of its times, and all that was tried."""
@@ -247,13 +266,15 @@ class _Batches:
             batches = {1} | powers | {within(part * demand.limit_s) for part in _PARTS_OF_LIMIT} - {0}
         queues: list[Queue] = []
         for batch in sorted(batches):
-            # Of more copies than batches are simulated for, as many take part: the rate is at least so high.
-            copies = server.copies if batch == 1 else min(server.copies, MOST_SERVERS_OF_BATCHES)
-            delay_s = demand.max_delay_s or 0.0
-            queue = make_queue(curve, servers=copies, max_batch=batch, max_delay_s=delay_s)
+            queue = self.way(server, curve, batch, demand.max_delay_s or 0.0)
             if not queues or queue.capacity_per_s > _GAIN * queues[-1].capacity_per_s:
                 queues.append(queue)
         return queues
+
+    def way(self, server: BatchServer, curve: ServiceCurve, batch: int, delay_s: float) -> Queue:
+        # Of more copies than batches are simulated for, as many take part: the rate is at least so high.
+        copies = server.copies if batch == 1 else min(server.copies, MOST_SERVERS_OF_BATCHES)
+        return make_queue(curve, servers=copies, max_batch=batch, max_delay_s=delay_s)
 
     def best(self, tried: _Tried, limit_s: float) -> tuple[tuple[Queue, _Looks], float]:
         """Return the way with the highest rate; where none keeps the limit, the quickest."""
@@ -389,6 +410,12 @@ class _Sequences:
         else:
             batches |= {max(1, server.max_batch // 4)}
         return [replace(server, max_batch=batch) for batch in sorted(batches)]
+
+    def way(
+        self, one: GeneratingServer, times: GenerationServer, batch: int, delay_s: float
+    ) -> GenerationServer:
+        del one, delay_s
+        return replace(times, max_batch=batch)
 
     def _capacity(self, server: GenerationServer) -> float:
         return highest_throughput_per_s(server, self.demand.conversations)

@@ -96,6 +96,9 @@ def test_part_of_a_name_lists_what_holds_it() -> None:
     assert "xeon-platinum-8375c" in rows
     assert "xeon-gold-6336y" in rows
     assert all(row.startswith("xeon-") for row in rows)
+    family = [line.split()[1] for line in shown("c7i").splitlines() if line.startswith("  AWS")]
+    assert "c7i.xlarge" in family
+    assert all(row.startswith("c7i.") for row in family)
 
 
 def test_an_instance_is_shown_with_its_gpu_and_price() -> None:

@@ -12,7 +12,7 @@ from analyzer.serving import ServiceCurve, highest_rate, simulate
 from analyzer.serving.arrivals import POISSON, Trace
 from analyzer.serving.highest_rate import FIRST_SHARES, Effort, highest_rates, loads_at
 from analyzer.serving.queue import Percentile, Server, Sizing, make_queue, needed, single_requests
-from analyzer.serving.search import BatchServer, Demand, sizings
+from analyzer.serving.search import BatchServer, Demand, latency_ends, sizings
 
 # A batch costs 3 ms and 1 ms a request: 250/s one by one, nearly 1000/s in large batches.
 CURVE = ServiceCurve(points=((1, 0.004), (256, 0.259)))
@@ -64,6 +64,20 @@ def test_no_batching_that_was_not_chosen_lets_clearly_more_through(
     close = Effort(requests=20_000, lanes=32)
     rates = [rate for rate, _ in highest_rates(queues, limit_s, percentile, POISSON, close, looked)]
     assert found.highest_rate_per_s >= 0.94 * max(rates)
+
+
+@pytest.mark.parametrize("rate", [140.0, 180.0])
+def test_the_latency_has_an_interval_of_quick_and_slow_times(rate: float) -> None:
+    """One server and single Poisson requests: the mean is s + ρ s / 2(1 - ρ), without an end from ρ = 1 on."""
+    demand = Demand(rate_per_s=rate, limit_s=0.05, percentile=None, max_batch=1)
+    means = [
+        time_s * (1 + rate * time_s / (2 * (1 - rate * time_s))) if rate * time_s < 1 else math.inf
+        for time_s in (0.7 * 0.004, 1.5 * 0.004)
+    ]
+    found = sized(demand)
+    assert found.count == 1
+    ends = [math.inf if end is None else end for end in latency_ends(server(), found, demand)]
+    assert ends == pytest.approx(means, rel=1e-6)
 
 
 def test_the_highest_rate_is_that_of_its_batching() -> None:

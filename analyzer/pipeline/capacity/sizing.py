@@ -24,7 +24,7 @@ from analyzer.record.capacity import CapacityOption, CapacityResult, InstanceLoa
 from analyzer.record.outcome import Answer, RankedWay, WhyNot
 from analyzer.report.capacity_words import details, loads, nearest, sentence
 from analyzer.serving.queue import Need, Server, Sizing, needed
-from analyzer.serving.search import sizings
+from analyzer.serving.search import latency_ends, sizings
 from analyzer.text import first_few
 from analyzer.units import HOURS_PER_MONTH, SECONDS_PER_HOUR, dollars, seconds
 
@@ -59,6 +59,8 @@ def _way(
 ) -> RankedWay:
     seen = loads(result, result.options.index(option)) if not option.feasible else None
     late = (load.latency_s(result.percentile) for load in seen.loads) if seen is not None else ()
+    # One end alone would read as an interval that ends at the value.
+    known = first and result.low_latency_s is not None and result.high_latency_s is not None
     return seen_as(
         RankedWay,
         option,
@@ -69,6 +71,7 @@ def _way(
         runs=unable is None,
         meets=option.feasible,
         latency_s=min(filter(None, late), default=option.latency_s(result.percentile)),
+        **({"low_s": result.low_latency_s, "high_s": result.high_latency_s} if known else {}),
         throughput_per_s=option.tokens_per_s
         or (result.rate_per_s * result.growth if option.feasible else None),
         usd_per_million=option.usd_per_million_tokens or option.usd_per_million,
@@ -198,6 +201,12 @@ def with_capacity(
     rows = sorted(((_option(service, *one), one) for one in chosen), key=by_dollars)
     options = tuple(option for option, _ in rows)
     best = 0 if options[0].feasible else None
+    low_s = high_s = None
+    if options[0].feasible:
+        _, copies, sizing = rows[0][1]
+        assert copies is not None
+        assert sizing is not None
+        low_s, high_s = latency_ends(copies.server, sizing, need)
     result = seen_as(
         CapacityResult,
         need,
@@ -207,6 +216,8 @@ def with_capacity(
         pricing=service.pricing,
         options=options,
         best=best,
+        low_latency_s=low_s,
+        high_latency_s=high_s,
         instances=tuple(_instances(rows)),
         traffic=() if best is None else tuple(_traffic_steps(options[best], need)),
         notes=(
