@@ -106,7 +106,9 @@ def _refused_values(node: Node) -> str:
         given, wanted = len(attributes.get("activations", ())), both * len(_DEFAULT_ACTIVATIONS[node.op_type])
         if attributes.get("layout", 0):
             return "layout=1"
-        return f"{given} activations in place of {wanted}" if given not in (0, wanted) else ""
+        # core/providers/cpu/rnn/rnn.h drops a second one, which an RNN of one direction has no use for.
+        taken = (0, wanted, 2 if node.op_type == "RNN" else wanted)
+        return f"{given} activations in place of {wanted}" if given not in taken else ""
     if node.op_type in ("MaxPool", "AveragePool", "LpPool"):  # core/providers/cpu/nn/pool_attributes.h
         kernel, pads = attributes.get("kernel_shape", ()), attributes.get("pads", ())
         if any(pad >= size for pad, size in zip(pads, (*kernel, *kernel), strict=False)):

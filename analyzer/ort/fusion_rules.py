@@ -284,21 +284,6 @@ def bias_gelu(view: View) -> None:
             view.fuse("BiasGelu", add, node)
 
 
-# matmul_transpose_fusion.cc
-@rule
-def matmul_transpose(view: View) -> None:
-    """Level 2, MatmulTransposeFusion: a MatMul takes up a swap of the last two axes."""
-    for matmul in list(view.nodes("MatMul")):
-        if view.group[matmul.index].op_type == "Gemm" or is_half_on_cpu(view, matmul):
-            continue
-        for tensor in matmul.present_inputs:
-            transpose = view.producer(tensor, "Transpose")
-            if transpose is None or view.only_reader(transpose, "MatMul") is not matmul:
-                continue
-            if view.is_unfused(transpose) and _swaps_last(transpose):
-                view.fuse("FusedMatMul", matmul, transpose)
-
-
 def _swaps_last(node: Node) -> bool:
     order = tuple(node.attributes.get("perm", ()))
     rank = len(order)
@@ -308,13 +293,26 @@ def _swaps_last(node: Node) -> bool:
 # transpose_optimization/onnx_transpose_optimization.cc
 @rule
 def gather_after_transpose(view: View) -> None:
-    """Level 1, TransposeOptimizer: a Transpose goes through a Gather of one constant index."""
+    """Level 1, TransposeOptimizer: a Transpose goes through a Gather of one constant index.
+
+    What it still swaps of the axes that are left it swaps behind the Gather.
+    """
     for gather in list(view.nodes("Gather")):
-        transpose = view.producer(gather.input(0), "Transpose")
+        transpose, index = view.producer(gather.input(0), "Transpose"), gather.input(1)
         if transpose is None or view.only_reader(transpose, "Gather") is not gather:
             continue
-        if view.is_constant(gather.input(1)) and view.is_unfused(gather) and view.is_unfused(transpose):
-            view.fuse("Gather", gather, transpose)
+        if index is None or not view.is_constant(index) or index.rank != 0:
+            continue
+        if view.is_unfused(gather) and view.is_unfused(transpose):
+            fused, axes = view.fuse("Gather", gather, transpose), _axes(transpose)
+            del axes[gather.attributes.get("axis", 0)]
+            fused.extra = () if axes == sorted(axes) else ("Transpose",)
+
+
+def _axes(transpose: Node) -> list[int]:
+    """Return the order of the axes, which a Transpose without one turns round."""
+    data = transpose.input(0)
+    return [*transpose.attributes.get("perm", range((data.rank or 0) if data else 0)[::-1])]
 
 
 # matmul_scale_fusion.cc
@@ -367,6 +365,29 @@ def _reshaped_transpose(view: View, matmul: Node) -> None:
         view.fuse("Transpose", first, *chain)
     elif len(view.group[matmul.index].members) > 1:
         view.fuse("FusedMatMul", matmul, *chain)
+
+
+# matmul_transpose_fusion.cc
+@rule
+def matmul_transpose(view: View) -> None:
+    """Level 2, MatmulTransposeFusion: MatMuls take up a swap of the last two axes; others still read it."""
+    for transpose in list(view.nodes("Transpose")):
+        swapped = transpose.output(0)
+        if swapped is None or not view.is_unfused(transpose) or not _swaps_last(transpose):
+            continue
+        readers = [view.graph.nodes[index] for index in view.readers.get(swapped.name, ())]
+        # One that reads it on both sides takes up neither.
+        products = [
+            node
+            for node in readers
+            if view.group[node.index].op_type in ("MatMul", "FusedMatMul")
+            and readers.count(node) == 1
+            and not is_half_on_cpu(view, node)
+        ]
+        for matmul in products:
+            view.group[matmul.index].op_type = "FusedMatMul"
+        if products and len(products) == len(readers) and swapped.name not in view.output_names:
+            view.fuse("FusedMatMul", products[0], transpose)
 
 
 # matmul_integer_to_float.cc

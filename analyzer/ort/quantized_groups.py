@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from analyzer.graph import Graph
 from analyzer.ort.execution import Copy, NodePlacement
 from analyzer.ort.fusion_view import HELPERS, Fused, View
-from analyzer.ort.quantized_selectors import select
+from analyzer.ort.quantized_selectors import is_redundant, select
 from analyzer.ort.rewriting import (
     DEQUANTIZE,
     QUANTIZE,
@@ -58,6 +58,7 @@ def rewritten(view: View) -> Rewriting:
         pass
     quantize_weights_and_biases(graph)
     one_dequantize_for_each_reader(graph)
+    remove_redundant_limits(graph)
     signed_to_unsigned(graph)
     for executed in graph.alive():
         select(graph, executed)
@@ -126,7 +127,8 @@ def _pass_on(graph: Rewriting) -> None:
 def _inserted_before(graph: Rewriting, executed: ExecutedNode) -> Iterator[ExecutedNode]:
     for name in executed.reads:
         before = graph.producer(name, QUANTIZE, DEQUANTIZE)
-        if before is not None and before.operator is None:
+        # Of a repeated DQ one copy stands for its operator.
+        if before is not None and not before.members:
             yield before
             yield from _inserted_before(graph, before)
 
@@ -363,6 +365,19 @@ def one_dequantize_for_each_reader(graph: Rewriting) -> None:
             twin.operator = dequantize.operator
             graph.add(twin)
             graph.read_instead(reader, position, result)
+
+
+# relu_quantizelinear.cc and clip_quantizelinear.cc below onnxruntime/core/optimizer
+def remove_redundant_limits(graph: Rewriting) -> None:
+    """Remove on the CPU a Relu or Clip that limits nothing that the Q behind it would not."""
+    for quantize in graph.alive(QUANTIZE):
+        limit = graph.producer(quantize.reads[0], "Relu", "Clip") if quantize.provider == "cpu" else None
+        if limit is None or graph.only_edge(limit) is None or scalar(graph, input_of(quantize, 2)) is None:
+            continue
+        if graph.types.get(quantize.writes[0] or "") in SMALL and is_redundant(graph, limit, quantize):
+            quantize.members += limit.members
+            graph.read_instead(quantize, 0, limit.reads[0])
+            graph.remove(limit)
 
 
 # qdq_s8_to_u8.cc

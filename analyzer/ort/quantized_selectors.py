@@ -58,7 +58,7 @@ class _Around:
         edges = graph.edges(self.clip) if self.clip else self.edges
         self.behind = [reader for reader, position in edges if reader.op_type == QUANTIZE and position == 0]
         self.possible = self.clip is None or (
-            len(self.behind) == 1 and _is_redundant(graph, self.clip, self.behind[0])
+            len(self.behind) == 1 and is_redundant(graph, self.clip, self.behind[0])
         )
 
     @property
@@ -113,7 +113,7 @@ class _Around:
 
 
 # ``IsClipMadeRedundantByQ`` of qdq_util.cc
-def _is_redundant(graph: Rewriting, clip: ExecutedNode, quantize: ExecutedNode) -> bool:
+def is_redundant(graph: Rewriting, clip: ExecutedNode, quantize: ExecutedNode) -> bool:
     """Return whether the range of a Q lies inside the limits of a Relu or Clip."""
     scale = scalar(graph, input_of(quantize, 1))
     zero_point = scalar(graph, input_of(quantize, 2))

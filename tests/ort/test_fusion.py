@@ -193,6 +193,7 @@ STORED: dict[str, Any] = {
     "row": (8,), "other": (8,), "w": (8, 8), "v": (8, 8), "column": (4, 1), "table": (4, 8), "rows": (1, 8),
     "kernel": (4, 3, 3, 3), "each": (4, 1, 1), "one_each": (1, 4, 1, 1), "image": (4, 4, 4),
     "bytes": np.ones((8, 8), np.uint8), "more_bytes": np.full((8, 8), 3, np.uint8), "zero_point": np.uint8(1),
+    "step": 0.02, "nought": np.uint8(0), "lowest": np.int8(-128), "pair": [0, 1],
     "yes": True, "at0": 0, "at1": 1, "i0": [0], "i1": [1], "i2": [2], "i3": [3], "i4": [4], "end": [2**63 - 1],
     "shape": [2, 4, 8], "wider": [2, 2, 4, 8], "flat": [2, 4, 8], "heads": [1, 2, 8, 4],
 }  # fmt: skip
@@ -249,6 +250,23 @@ a = Gather <axis = 0> (n, at0) b = Gather <axis = 0> (n, at1) y = Sub (a, b)
 a = Gather <axis = 1> (n, at0) b = Gather <axis = 1> (n, at1) y = Sub (a, b)
 [4,2,8] a = Gather <axis = 1> (n, at0) b = Gather <axis = 1> (n, at1) y = Sub (a, b)
 t = Transpose <perm = [1, 0, 2]> (n) g = Gather <axis = 0> (t, at1) y = Abs (g)
+t = Transpose <perm = [1, 0, 2]> (n) g = Gather <axis = 0> (t, i1) y = Abs (g)
+t = Transpose <perm = [1, 0, 2]> (n) g = Gather <axis = 0> (t, pair) y = Abs (g)
+[2,8,8] t = Transpose <perm = [0, 2, 1]> (n) a = MatMul (t, x) b = MatMul (x, t) y = Sub (a, b)
+[2,8,8] t = Transpose <perm = [0, 2, 1]> (n) a = MatMul (t, x) b = Abs (t) y = Sub (a, b)
+[2,8,8] t = Transpose <perm = [0, 2, 1]> (n) a = MatMul (t, t) y = Abs (a)
+[2,8,8] t = Transpose <perm = [0, 2, 1]> (n) a = MatMul (t, x) \
+    s = Mul (t, half) b = MatMul (s, x) y = Sub (a, b)
+r = Relu (n) q = QuantizeLinear (r, step, nought) d = DequantizeLinear (q, step, nought) y = Abs (d)
+r = Relu (n) q = QuantizeLinear (r, step, zero_point) d = DequantizeLinear (q, step, zero_point) y = Abs (d)
+r = Relu (n) q = QuantizeLinear (r, step, lowest) d = DequantizeLinear (q, step, lowest) y = Abs (d)
+r = Relu (n) q = QuantizeLinear (r, step) d = DequantizeLinear (q, step) y = Abs (d)
+r = Relu (n) q = QuantizeLinear (r, step, nought) d = DequantizeLinear (q, step, nought) \
+    e = Abs (r) y = Sub (d, e)
+r = Clip (n, zero, six) q = QuantizeLinear (r, step, nought) d = DequantizeLinear (q, step, nought) y = Abs (d)
+r = Clip (n, zero, three) q = QuantizeLinear (r, step, nought) \
+    d = DequantizeLinear (q, step, nought) y = Abs (d)
+r = Clip (n, below, six) q = QuantizeLinear (r, step, lowest) d = DequantizeLinear (q, step, lowest) y = Abs (d)
 c = Cast <to = 11> (x) m = Cast <to = 1> (c) y = Abs (m)
 c = Cast <to = 10> (x) m = Cast <to = 1> (c) y = Abs (m)
 c = Cast <to = 7> (x) m = Cast <to = 1> (c) y = Abs (m)
@@ -322,6 +340,21 @@ def test_of_a_small_model_that_is_predicted_which_the_session_makes(line: str, t
     made = small_model(line)
     executed = [op_type for op_type in executed_types(made, tmp_path) if op_type != "Squeeze"]
     assert sorted(op_type for op_type in predicted_types(made) if op_type != "Reshape") == sorted(executed)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "t = Transpose <perm = [1, 0, 2]> (n) g = Gather <axis = 2> (t, at1) y = Abs (g)",
+        "t = Transpose (n) g = Gather <axis = 1> (t, at1) y = Abs (g)",
+        "q = QuantizeLinear (n, step) d = DequantizeLinear (q, step) a = Abs (d) b = Sin (d) y = Sub (a, b)",
+        "q = QuantizeLinear (n, step) d = DequantizeLinear (q, step) y = Sub (d, d)",
+    ],
+)
+def test_a_node_that_is_moved_or_repeated_is_one_of_its_readers_kernels(line: str, tmp_path: Path) -> None:
+    made = small_model(line)
+    kernels = sum(group.kernels for group in predicted_groups(to_graph(made), "cpu"))
+    assert kernels == len(executed_types(made, tmp_path))
 
 
 def test_a_convolution_takes_up_the_clip_that_has_taken_up_a_relu(tmp_path: Path) -> None:

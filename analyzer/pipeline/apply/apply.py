@@ -432,8 +432,8 @@ def _session(
         pairs = zip(question.graph.nodes, session.placement.nodes, strict=True)
         nodes = {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
     if NHWC in request.provider_options:
-        kept = question.graph.nodes if made is None else made.proto.graph.node
-        for renamed in [node.name for node in kept if node.op_type in CHANNELS_LAST]:
+        before = question.graph.nodes if made is None else made.proto.graph.node
+        for renamed in [node.name for node in before if node.op_type in CHANNELS_LAST]:
             nodes.pop(renamed, None)
     return replace(session, nodes={name: _NAMES[provider] for name, provider in nodes.items()})
 
