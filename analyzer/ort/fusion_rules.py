@@ -71,23 +71,65 @@ def relu_clip(view: View) -> None:
             view.fuse("Clip", clip, relu)
 
 
+# pad_fusion.cc
+@rule
+def padding(view: View) -> None:
+    """Level 1, PadFusion: a Conv or a pooling adds the zeros around an image itself."""
+    for pad in list(view.nodes("Pad")):
+        reader = view.only_reader(pad, "Conv", "AveragePool", "MaxPool")
+        sizes, value = pad.input(1), pad.input(2)
+        if reader is None or sizes is None or sizes.value is None or not view.same_provider(pad, reader):
+            continue
+        counts = [int(count) for count in sizes.value.ravel()]
+        middle = len(counts) // 2
+        outside = [*counts[:2], *counts[middle : middle + 2]]
+        zeros = value is None or scalar_value(value) == 0
+        plain = pad.attributes.get("mode", "constant") == "constant" and pad.input(3) is None
+        plain = plain and reader.attributes.get("auto_pad", "NOTSET") in ("", "NOTSET")
+        if plain and zeros and not any(outside) and min(counts) >= 0 and reader.input(0) is pad.output(0):
+            view.fuse(reader.op_type, reader, pad)
+
+
+# div_mul_fusion.cc
+@rule
+def division(view: View) -> None:
+    """Level 1, DivMulFusion: a product with 1 / x is a division by x."""
+    for div in list(view.nodes("Div")):
+        mul = view.only_reader(div, "Mul")
+        if mul is not None and scalar_value(div.input(0)) == 1 and view.same_provider(div, mul):
+            view.fuse("Div", div, mul)
+
+
+# not_where_fusion.cc
+@rule
+def negated_condition(view: View) -> None:
+    """Level 1, NotWhereFusion: a Where swaps its branches in place of a Not."""
+    for negation in list(view.nodes("Not")):
+        where = view.only_reader(negation, "Where")
+        if where is not None and view.same_provider(negation, where):
+            view.fuse("Where", where, negation)
+
+
 # conv_add_fusion.cc, conv_mul_fusion.cc, conv_bn_fusion.cc: the numbers are worked into the weights and the
 # bias, which must be constants for that.
 @rule
 def convolution_and_affine(view: View) -> None:
-    """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants, one after the other."""
-    for conv in list(view.nodes("Conv")):
+    """Level 1: a Conv takes up a Mul, an Add or a BatchNormalization with constants, one after the other.
+
+    A ConvTranspose takes up a BatchNormalization alone.
+    """
+    for conv in list(view.nodes("Conv", "ConvTranspose")):
         if not view.is_constant(conv.input(1)):
             continue
-        last = conv
-        while (follower := _affine_follower(view, last)) is not None and view.same_provider(conv, follower):
-            view.fuse("Conv", conv, follower)
+        last, kinds = conv, ("BatchNormalization", *(("Mul", "Add") if conv.op_type == "Conv" else ()))
+        while (follower := _affine_follower(view, last, kinds)) and view.same_provider(conv, follower):
+            view.fuse(conv.op_type, conv, follower)
             last = follower
 
 
-def _affine_follower(view: View, last: Node) -> Node | None:
+def _affine_follower(view: View, last: Node, kinds: Sequence[str]) -> Node | None:
     """Return the only reader, where it multiplies or adds a constant to each channel."""
-    follower = view.only_reader(last, "Mul", "Add", "BatchNormalization")
+    follower = view.only_reader(last, *kinds)
     if follower is None:
         return None
     if follower.op_type == "BatchNormalization":
@@ -138,6 +180,98 @@ def _is_gemm(a: Tensor, b: Tensor, bias: Tensor) -> bool:
     return matrices and bias.shape in ((1, columns), (rows, 1), (rows, columns))
 
 
+# transpose_optimization/onnx_transpose_optimization.cc. What works on each element, or along axes that it
+# names, works on swapped axes as well; of several inputs the others must be constants or swapped alike.
+_SWAPPABLE = (
+    *("Abs", "Add", "Cast", "Ceil", "Clip", "Cos", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid"),
+    *("LeakyRelu", "Log", "LogSoftmax", "Max", "Min", "Mul", "Neg", "Not", "Pad", "Pow", "Reciprocal"),
+    *("ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin"),
+    *("Slice", "Softmax", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh", "Where"),
+)
+
+
+@rule
+def transposes(view: View) -> None:
+    """Level 1, TransposeOptimizer: a Transpose moves on to the next one; both go where they undo each other."""
+    for node in list(view.nodes("Add", "Sub", "Mul", "Div")):
+        before = [view.producer(tensor, "Transpose") for tensor in node.present_inputs]
+        alone = [one for one in before if one and view.is_unfused(one) and view.is_only_read_by(one, node)]
+        if len(alone) == 2 and _axes(alone[0]) == _axes(alone[1]):
+            view.fuse(node.op_type, node, alone[1])
+    for transpose in list(view.nodes("Transpose")):
+        path = [transpose]
+        while (reader := _swapped_next(view, path[-1])) is not None:
+            path.append(reader)
+            if reader.op_type == "Transpose":
+                break
+        last = path[-1]
+        ends = {view.group[node.index].op_type for node in (transpose, last)}
+        if last is transpose or last.op_type != "Transpose" or ends != {"Transpose"}:
+            continue
+        if len(path) == 2:  # simplify.py has taken out those that undo each other at once
+            view.fuse("Transpose", last, transpose)
+            continue
+        view.fuse(view.group[path[1].index].op_type, path[1], transpose)
+        order = _axes(transpose)
+        if [order[axis] for axis in _axes(last)] == sorted(order):
+            view.fuse(view.group[path[-2].index].op_type, path[-2], last)
+
+
+def _swapped_next(view: View, node: Node) -> Node | None:
+    """Return the only reader, where it works as well on swapped axes and has no other tensor to swap."""
+    reader = view.only_reader(node, "Transpose", *_SWAPPABLE)
+    if reader is None or reader.output(0) is None or node.output(0) is None:
+        return None
+    others = [view.producer(tensor) for tensor in reader.present_inputs if not view.is_constant(tensor)]
+    merged = view.group[reader.index].members
+    alike = all(one is node or (one is not None and one.index in merged) for one in others)
+    return reader if alike and reader.outputs[0].rank == node.outputs[0].rank else None  # type: ignore[union-attr]
+
+
+# transpose_optimization/onnx_transpose_optimization.cc
+@rule
+def gather_after_transpose(view: View) -> None:
+    """Level 1, TransposeOptimizer: a Transpose goes through a Gather of one constant index.
+
+    What it still swaps of the axes that are left it swaps behind the Gather.
+    """
+    for gather in list(view.nodes("Gather")):
+        transpose, index = view.producer(gather.input(0), "Transpose"), gather.input(1)
+        if transpose is None or view.only_reader(transpose, "Gather") is not gather:
+            continue
+        if index is None or not view.is_constant(index) or index.rank != 0:
+            continue
+        if view.is_unfused(gather) and view.is_unfused(transpose):
+            fused, axes = view.fuse("Gather", gather, transpose), _axes(transpose)
+            del axes[gather.attributes.get("axis", 0)]
+            fused.extra = () if axes == sorted(axes) else ("Transpose",)
+
+
+def _axes(transpose: Node) -> list[int]:
+    """Return the order of the axes, which a Transpose without one turns round."""
+    data = transpose.input(0)
+    return [*transpose.attributes.get("perm", range((data.rank or 0) if data else 0)[::-1])]
+
+
+# gemm_transpose_fusion.cc
+@rule
+def gemm_transpose(view: View) -> None:
+    """Level 1, GemmTransposeFusion: a Gemm reads and writes matrices the other way round."""
+    for transpose in list(view.nodes("Transpose")):
+        source, swapped = transpose.input(0), transpose.output(0)
+        if swapped is None or source is None or _axes(transpose) != [1, 0] or not view.is_unfused(transpose):
+            continue
+        readers = [view.graph.nodes[index] for index in view.readers.get(swapped.name, ())]
+        product = view.producer(source)
+        bare = product is not None and product.op_type == "Gemm" and product.input(2) is None
+        if product is not None and bare and view.is_only_read_by(product, transpose):
+            view.fuse("Gemm", product, transpose)
+        elif readers and swapped.name not in view.output_names:
+            first = view.group[readers[0].index]
+            if all(view.group[node.index].op_type == "Gemm" and swapped in node.inputs[:2] for node in readers):
+                view.fuse(first.op_type, readers[0], transpose)
+
+
 # qdq_transformer/, levels 1 and 2
 rule(quantized_groups)
 
@@ -154,8 +288,12 @@ _GEMM_ACTIVATIONS = (
 @rule
 def gemm_activation(view: View) -> None:
     """Level 2, GemmActivationFusion: on the CPU alone."""
-    for node in list(view.nodes("Gemm")):
-        follower = view.only_reader(node, *_GEMM_ACTIVATIONS)
+    for node in list(view.nodes("Gemm", "MatMul")):
+        fused = view.group[node.index]
+        if fused.op_type != "Gemm" or fused.extra:  # a Reshape stands behind what has more axes
+            continue
+        last = view.graph.nodes[max(fused.members)]
+        follower = view.only_reader(last, *_GEMM_ACTIVATIONS)
         if view.runs_on(node, "cpu") and follower is not None and view.same_provider(node, follower):
             view.fuse("FusedGemm", node, follower)
 
@@ -285,34 +423,9 @@ def bias_gelu(view: View) -> None:
 
 
 def _swaps_last(node: Node) -> bool:
-    order = tuple(node.attributes.get("perm", ()))
+    order = _axes(node)
     rank = len(order)
-    return rank >= 2 and order == (*range(rank - 2), rank - 1, rank - 2)
-
-
-# transpose_optimization/onnx_transpose_optimization.cc
-@rule
-def gather_after_transpose(view: View) -> None:
-    """Level 1, TransposeOptimizer: a Transpose goes through a Gather of one constant index.
-
-    What it still swaps of the axes that are left it swaps behind the Gather.
-    """
-    for gather in list(view.nodes("Gather")):
-        transpose, index = view.producer(gather.input(0), "Transpose"), gather.input(1)
-        if transpose is None or view.only_reader(transpose, "Gather") is not gather:
-            continue
-        if index is None or not view.is_constant(index) or index.rank != 0:
-            continue
-        if view.is_unfused(gather) and view.is_unfused(transpose):
-            fused, axes = view.fuse("Gather", gather, transpose), _axes(transpose)
-            del axes[gather.attributes.get("axis", 0)]
-            fused.extra = () if axes == sorted(axes) else ("Transpose",)
-
-
-def _axes(transpose: Node) -> list[int]:
-    """Return the order of the axes, which a Transpose without one turns round."""
-    data = transpose.input(0)
-    return [*transpose.attributes.get("perm", range((data.rank or 0) if data else 0)[::-1])]
+    return rank >= 2 and order == [*range(rank - 2), rank - 1, rank - 2]
 
 
 # matmul_scale_fusion.cc

@@ -194,6 +194,8 @@ STORED: dict[str, Any] = {
     "kernel": (4, 3, 3, 3), "each": (4, 1, 1), "one_each": (1, 4, 1, 1), "image": (4, 4, 4),
     "bytes": np.ones((8, 8), np.uint8), "more_bytes": np.full((8, 8), 3, np.uint8), "zero_point": np.uint8(1),
     "step": 0.02, "nought": np.uint8(0), "lowest": np.int8(-128), "pair": [0, 1],
+    "square": (4, 4, 3, 3), "b0": (4,), "b1": (4,), "b2": (4,), "b3": np.ones(4), "turned": [4, 2, 8],
+    "around": [0, 0, 1, 1, 0, 0, 1, 1], "cropped": [0, 0, -1, -1, 0, 0, 0, 0],
     "yes": True, "at0": 0, "at1": 1, "i0": [0], "i1": [1], "i2": [2], "i3": [3], "i4": [4], "end": [2**63 - 1],
     "shape": [2, 4, 8], "wider": [2, 2, 4, 8], "flat": [2, 4, 8], "heads": [1, 2, 8, 4],
 }  # fmt: skip
@@ -319,6 +321,43 @@ a = Sub (zero, n) y = Abs (a)
 [4,8] g = Gemm (x, w, row) y = Softplus (g)
 [4,8] g = Gemm (x, w, row) y = Gelu (g)
 a = Add (n, k) y = Softmax (a)
+[1,4,6,6] t = ConvTranspose (x, square) b = BatchNormalization (t, b0, b1, b2, b3) y = Neg (b)
+[1,4,6,6] t = ConvTranspose (x, square) b = Add (t, each) y = Neg (b)
+[1,4,6,6] p = Pad (n, around) c = Conv (p, square) y = Neg (c)
+[1,4,6,6] p = Pad (n, around, one) c = Conv (p, square) y = Neg (c)
+[1,4,6,6] p = Pad <mode = "reflect"> (n, around) c = Conv (p, square) y = Neg (c)
+[1,4,6,6] p = Pad (n, cropped) c = Conv (p, square) y = Neg (c)
+[1,4,6,6] p = Pad (n, around) c = Conv <auto_pad = "SAME_UPPER"> (p, square) y = Neg (c)
+[1,4,6,6] p = Pad (n, around) c = Conv (p, square) d = Abs (p) e = GlobalMaxPool (d) y = Sub (c, e)
+[1,4,6,6] p = Pad (n, around) y = AveragePool <kernel_shape = [2,2]> (p)
+[1,4,6,6] p = Pad (n, around) y = MaxPool <kernel_shape = [2,2]> (p)
+[1,4,6,6] p = Pad (n, around) y = ConvTranspose (p, square)
+[4,8] m = MatMul (x, w) a = Add (m, row) y = Relu (a)
+[2,8,8] m = MatMul (x, w) a = Add (m, row) y = Relu (a)
+[8,8] t = Transpose (n) y = Gemm <transA = 1> (t, w)
+[8,8] t = Transpose (n) a = Gemm (t, w) b = Gemm (x, t) y = Sub (a, b)
+[8,8] t = Transpose (n) a = Gemm (t, w) b = Abs (t) y = Sub (a, b)
+[8,8] a = Gemm (n, w) t = Transpose (a) y = Abs (t)
+[8,8] a = Gemm (n, w, row) t = Transpose (a) y = Abs (t)
+[8,8] t = Transpose (n) m = MatMul (t, w) a = Add (m, row) y = Abs (a)
+[8,8] t = Transpose (n) m = MatMul (t, w) y = Abs (m)
+a = Div (one, n) b = Mul (k, a) y = Abs (b)
+a = Div (half, n) b = Mul (k, a) y = Abs (b)
+b = Greater (n, k) a = Not (b) y = Where (a, n, k)
+a = Transpose <perm = [1,0,2]> (n) b = Transpose <perm = [0,2,1]> (a) y = Abs (b)
+a = Transpose <perm = [0,2,1]> (n) b = Transpose <perm = [1,0,2]> (a) \
+    c = Transpose <perm = [2,1,0]> (b) y = Abs (c)
+a = Transpose <perm = [1,0,2]> (n) b = Abs (a) y = Transpose <perm = [0,2,1]> (b)
+a = Transpose <perm = [1,0,2]> (n) b = Add (a, row) c = Gelu (b) y = Transpose <perm = [1,0,2]> (c)
+a = Transpose <perm = [1,0,2]> (n) h = Abs (n) g = Reshape (h, turned) b = Add (a, g) \
+    y = Transpose <perm = [1,0,2]> (b)
+a = Transpose <perm = [1,0,2]> (n) b = ReduceMean (a, i2) y = Transpose <perm = [1,0,2]> (b)
+a = Transpose <perm = [0,2,1]> (n) b = Slice (a, i0, i2, i1) y = Transpose <perm = [0,2,1]> (b)
+a = Transpose <perm = [0,2,1]> (n) b = Transpose <perm = [0,2,1]> (k) c = Mul (a, b) y = Abs (c)
+a = Transpose <perm = [1,0,2]> (n) b = LayerNormalization (a, row, other) y = Transpose <perm = [1,0,2]> (b)
+a = Transpose <perm = [1,0,2]> (n) b = MatMul (a, w) y = Transpose <perm = [1,0,2]> (b)
+a = Transpose <perm = [1,0,2]> (n) b = Where (yes, a, zero) y = Transpose <perm = [1,0,2]> (b)
+a = Transpose <perm = [0,2,1]> (n) y = Softmax (a)
 """.replace("\\\n", "")
 
 
