@@ -208,7 +208,7 @@ def _bounds(graph: Graph, lengths: Tensor, given: Mapping[str, InputSpec]) -> tu
 _DECIDING: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(("ConstantOfShape", "If", "NonZero", "Unique"), (0,)),
     **dict.fromkeys(("Compress", "Expand", "Pad", "Reshape", "Split", "Tile", "TopK"), (1,)),
-    **dict.fromkeys(_RECURRENCES, (_LENGTHS,)),
+    **dict.fromkeys(RECURRENT, (_LENGTHS,)),
     "Loop": (0, 1),
     "Range": (0, 1, 2),
     "Resize": (3,),
