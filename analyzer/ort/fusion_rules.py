@@ -106,7 +106,8 @@ def negated_condition(view: View) -> None:
     """Level 1, NotWhereFusion: a Where swaps its branches in place of a Not."""
     for negation in list(view.nodes("Not")):
         where = view.only_reader(negation, "Where")
-        if where is not None and view.same_provider(negation, where):
+        condition = where is not None and where.input(0) is negation.output(0)
+        if where is not None and condition and view.same_provider(negation, where):
             view.fuse("Where", where, negation)
 
 
