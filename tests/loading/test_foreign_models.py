@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from analyzer.costs.table import count
-from analyzer.errors import ExportError, ModelError
+from analyzer.errors import ExportError, InputError, ModelError
 from analyzer.loading.weights import materialise
 
 
@@ -139,6 +139,10 @@ def test_a_saved_torchscript_model_is_called_by_its_schema(loaded: Callable[...,
     found = loaded(build + "\nexample_inputs = {'input': torch.ones(3, 8)}")
     assert (found.exporter, found.batch) == ("torchscript", 3)
     assert [node.op_type for node in found.graph().nodes] == ["Gemm", "Relu"]
+    with pytest.raises(InputError) as refused:
+        loaded(build)
+    assert refused.value.hint is not None
+    assert "--input input=B,..." in refused.value.hint
 
 
 def test_masks_of_a_transformer_leave_the_batch_open(loaded: Callable[..., Any]) -> None:

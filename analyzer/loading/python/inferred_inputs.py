@@ -586,6 +586,8 @@ def options_to_complete(inferred: Sequence[InferredInput]) -> str:
 def infer_inputs(model: Module, names: Iterable[str]) -> tuple[InferredInput, ...]:
     """Return what is known of these inputs of a model's ``forward``; of a dict or a tuple, of each member."""
     requested = list(names)
+    if hasattr(model.forward, "schema"):  # compiled by TorchScript: nobody looks into it
+        return tuple(InferredInput(name=name) for name in requested)
     with traced(model, requested) as trace:
         members = [
             member
