@@ -137,9 +137,12 @@ def _affine_follower(view: View, last: Node, kinds: Sequence[str]) -> Node | Non
         return follower if all(map(view.is_constant, follower.inputs[1:])) else None
     result = last.output(0)
     other = view.other_input(follower, result)
-    if other is None or other.elements is None or not view.is_constant(other):
+    if other is None or result is None or not result.shape or not view.is_constant(other):
         return None
-    return follower if other.elements in (1, result.shape[1] if result and result.shape else None) else None
+    # A number for each channel stands on the axis of channels; on the last one it is for each column.
+    sizes, axis = other.shape or (), 1 - len(result.shape)
+    of_channels = len(sizes) >= -axis and sizes[axis] == other.elements == result.shape[1]
+    return follower if other.elements == 1 or of_channels else None
 
 
 # matmul_add_fusion.cc refuses every other type, though there are kernels for doubles.
@@ -414,12 +417,16 @@ def _biased(view: View, add: Node, *op_types: str) -> bool:
 @rule
 def bias_gelu(view: View) -> None:
     """Level 2, BiasGeluFusion: Add of a constant row + Gelu."""
-    for node in list(view.nodes("Gelu")):
-        add = view.producer(node.input(0), "Add")
-        if add is None or not view.is_unfused(add) or view.only_reader(add, "Gelu") is not node:
+    for node in list(view.nodes("Gelu", "Erf")):
+        fused, before = view.group[node.index], node.input(0)
+        if node.op_type == "Erf" and (scale := view.producer(before, "Div", "Mul")) is not None:
+            before = scaled_input(view, scale)
+        add = view.producer(before, "Add")
+        if fused.op_type != "Gelu" or add is None or before is None or not view.is_unfused(add):
             continue
+        alone = set(view.readers[before.name]) <= {*fused.members} and before.name not in view.output_names
         rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
-        if rows and view.same_provider(add, node) and view.is_unfused(node) and not is_half_on_cpu(view, node):
+        if alone and rows and view.same_provider(add, node) and not is_half_on_cpu(view, node):
             view.fuse("BiasGelu", add, node)
 
 
