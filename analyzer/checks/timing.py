@@ -25,7 +25,7 @@ from analyzer.units import factor, seconds, share
 # less the list is longer than anyone reads.
 LAUNCH_SHARE = 0.05
 MOVE_SHARE = 0.01
-_REPLAY = "replay them as a CUDA graph (`analyze apply --provider-option enable_cuda_graph`)"
+_REPLAY = "replay them as a CUDA graph (`analyze apply --plan gpu --provider-option enable_cuda_graph`)"
 
 
 @rule("A201", "slower-on-gpu", "warning")
@@ -190,9 +190,14 @@ def _plan_of_use(analysis: Analysis) -> PlanResult | None:
 
 
 def _replayable(analysis: Analysis) -> bool:
-    """Return whether a CUDA graph can hold the session: nothing on the CPU, no body, no recurrence."""
-    plain = not analysis.bodies and not any(op.op_type in RECURRENT for op in analysis.operators)
-    return plain and all(_on_gpu(op) or (op.gpu and op.gpu.why == "folded") for op in analysis.operators)
+    """Return whether a CUDA graph can hold the session: fixed sizes, nothing on the CPU, no loop, no state."""
+    model = analysis.model
+    if analysis.bodies or model.training or model.state or not model.can_be_applied:
+        return False
+    open_sizes = any(out.shape is None or None in out.shape for op in analysis.operators for out in op.outputs)
+    if open_sizes or any(op.op_type in RECURRENT for op in analysis.operators):
+        return False
+    return all(_on_gpu(op) or (op.gpu and op.gpu.why == "folded") for op in analysis.operators)
 
 
 def _on_gpu(operator: OperatorResult) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analyzer.graph import Node, Tensor
+from analyzer.operators import in_training
 from analyzer.ort.blocked_layout import (
     BLOCKED_CONVOLUTION_ACTIVATIONS,
     CONVOLUTION_ACTIVATIONS,
@@ -86,8 +87,12 @@ def padding(view: View) -> None:
         zeros = value is None or scalar_value(value) == 0
         plain = pad.attributes.get("mode", "constant") == "constant" and pad.input(3) is None
         plain = plain and reader.attributes.get("auto_pad", "NOTSET") in ("", "NOTSET")
-        if plain and zeros and not any(outside) and min(counts) >= 0 and reader.input(0) is pad.output(0):
+        plain = plain and reader.input(0) is pad.output(0) and reader.output(1) is None  # the places of maxima
+        if plain and zeros and not any(outside) and min(counts) >= 0:
             view.fuse(reader.op_type, reader, pad)
+
+
+_DIVIDED = frozenset({"float16", "float32", "float64", "int32", "int64"})
 
 
 # div_mul_fusion.cc
@@ -95,8 +100,9 @@ def padding(view: View) -> None:
 def division(view: View) -> None:
     """Level 1, DivMulFusion: a product with 1 / x is a division by x."""
     for div in list(view.nodes("Div")):
-        mul = view.only_reader(div, "Mul")
-        if mul is not None and scalar_value(div.input(0)) == 1 and view.same_provider(div, mul):
+        mul, result = view.only_reader(div, "Mul"), div.output(0)
+        known = result is not None and result.dtype.name in _DIVIDED
+        if known and mul is not None and scalar_value(div.input(0)) == 1 and view.same_provider(div, mul):
             view.fuse("Div", div, mul)
 
 
@@ -120,7 +126,8 @@ def convolution_and_affine(view: View) -> None:
     A ConvTranspose takes up a BatchNormalization alone.
     """
     for conv in list(view.nodes("Conv", "ConvTranspose")):
-        if not view.is_constant(conv.input(1)):
+        bias = conv.input(2)
+        if not view.is_constant(conv.input(1)) or not (bias is None or view.is_constant(bias)):
             continue
         last, kinds = conv, ("BatchNormalization", *(("Mul", "Add") if conv.op_type == "Conv" else ()))
         while (follower := _affine_follower(view, last, kinds)) and view.same_provider(conv, follower):
@@ -134,15 +141,17 @@ def _affine_follower(view: View, last: Node, kinds: Sequence[str]) -> Node | Non
     if follower is None:
         return None
     if follower.op_type == "BatchNormalization":
-        return follower if all(map(view.is_constant, follower.inputs[1:])) else None
-    result = last.output(0)
-    other = view.other_input(follower, result)
+        constant = all(map(view.is_constant, follower.inputs[1:])) and not in_training(follower)
+        return follower if constant else None
+    result, other = last.output(0), follower.input(1)
     if other is None or result is None or not result.shape or not view.is_constant(other):
+        return None
+    if not view.is_same_tensor(follower.input(0), result):
         return None
     # A number for each channel stands on the axis of channels; on the last one it is for each column.
     sizes, axis = other.shape or (), 1 - len(result.shape)
     of_channels = len(sizes) >= -axis and sizes[axis] == other.elements == result.shape[1]
-    return follower if other.elements == 1 or of_channels else None
+    return follower if of_channels or (follower.op_type == "Mul" and other.rank == 0) else None
 
 
 # matmul_add_fusion.cc refuses every other type, though there are kernels for doubles.
@@ -200,7 +209,7 @@ def transposes(view: View) -> None:
     for node in list(view.nodes("Add", "Sub", "Mul", "Div")):
         before = [view.producer(tensor, "Transpose") for tensor in node.present_inputs]
         alone = [one for one in before if one and view.is_unfused(one) and view.is_only_read_by(one, node)]
-        if len(alone) == 2 and _axes(alone[0]) == _axes(alone[1]):
+        if len(alone) == 2 and _perm(alone[0]) == _perm(alone[1]) != ():
             view.fuse(node.op_type, node, alone[1])
     for transpose in list(view.nodes("Transpose")):
         path = [transpose]
@@ -212,12 +221,14 @@ def transposes(view: View) -> None:
         ends = {view.group[node.index].op_type for node in (transpose, last)}
         if last is transpose or last.op_type != "Transpose" or ends != {"Transpose"}:
             continue
+        if not _perm(transpose) or not _perm(last):
+            continue
         if len(path) == 2:  # simplify.py has taken out those that undo each other at once
             view.fuse("Transpose", last, transpose)
             continue
         view.fuse(view.group[path[1].index].op_type, path[1], transpose)
-        order = _axes(transpose)
-        if [order[axis] for axis in _axes(last)] == sorted(order):
+        order = _perm(transpose)
+        if [order[axis] for axis in _perm(last)] == sorted(order):
             view.fuse(view.group[path[-2].index].op_type, path[-2], last)
 
 
@@ -245,10 +256,15 @@ def gather_after_transpose(view: View) -> None:
             continue
         if index is None or not view.is_constant(index) or index.rank != 0:
             continue
-        if view.is_unfused(gather) and view.is_unfused(transpose):
-            fused, axes = view.fuse("Gather", gather, transpose), _axes(transpose)
+        if _perm(transpose) and view.is_unfused(gather) and view.is_unfused(transpose):
+            fused, axes = view.fuse("Gather", gather, transpose), [*_perm(transpose)]
             del axes[gather.attributes.get("axis", 0)]
             fused.extra = () if axes == sorted(axes) else ("Transpose",)
+
+
+def _perm(transpose: Node) -> tuple[int, ...]:
+    """Return the order that the node states; TransposeOptimizer leaves alone what states none."""
+    return tuple(transpose.attributes.get("perm", ()))
 
 
 def _axes(transpose: Node) -> list[int]:
@@ -272,7 +288,12 @@ def gemm_transpose(view: View) -> None:
             view.fuse("Gemm", product, transpose)
         elif readers and swapped.name not in view.output_names:
             first = view.group[readers[0].index]
-            if all(view.group[node.index].op_type == "Gemm" and swapped in node.inputs[:2] for node in readers):
+            if all(
+                view.group[node.index].op_type == "Gemm"
+                and swapped in node.inputs[:2]
+                and swapped not in node.inputs[2:]
+                for node in readers
+            ):
                 view.fuse(first.op_type, readers[0], transpose)
 
 
@@ -298,7 +319,9 @@ def gemm_activation(view: View) -> None:
             continue
         last = view.graph.nodes[max(fused.members)]
         follower = view.only_reader(last, *_GEMM_ACTIVATIONS)
-        if view.runs_on(node, "cpu") and follower is not None and view.same_provider(node, follower):
+        if follower is None or not view.runs_on(node, "cpu") or not view.same_provider(node, follower):
+            continue
+        if view.is_unfused(follower):
             view.fuse("FusedGemm", node, follower)
 
 
@@ -424,7 +447,8 @@ def bias_gelu(view: View) -> None:
         add = view.producer(before, "Add")
         if fused.op_type != "Gelu" or add is None or before is None or not view.is_unfused(add):
             continue
-        alone = set(view.readers[before.name]) <= {*fused.members} and before.name not in view.output_names
+        name = view.simplified.name(before)
+        alone = {*view.readers.get(name, ())} <= {*fused.members} and name not in view.output_names
         rows = [t for t in add.present_inputs if t.rank == 1 and view.is_constant(t)]
         if alone and rows and view.same_provider(add, node) and not is_half_on_cpu(view, node):
             view.fuse("BiasGelu", add, node)
@@ -496,6 +520,8 @@ def matmul_transpose(view: View) -> None:
         swapped = transpose.output(0)
         if swapped is None or not view.is_unfused(transpose) or not _swaps_last(transpose):
             continue
+        if not swapped.dtype.is_float or swapped.name in view.output_names:
+            continue
         readers = [view.graph.nodes[index] for index in view.readers.get(swapped.name, ())]
         # One that reads it on both sides takes up neither.
         products = [
@@ -507,7 +533,7 @@ def matmul_transpose(view: View) -> None:
         ]
         for matmul in products:
             view.group[matmul.index].op_type = "FusedMatMul"
-        if products and len(products) == len(readers) and swapped.name not in view.output_names:
+        if products and len(products) == len(readers):
             view.fuse("FusedMatMul", products[0], transpose)
 
 

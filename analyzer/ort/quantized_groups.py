@@ -372,7 +372,9 @@ def remove_redundant_limits(graph: Rewriting) -> None:
     """Remove on the CPU a Relu or Clip that limits nothing that the Q behind it would not."""
     for quantize in graph.alive(QUANTIZE):
         limit = graph.producer(quantize.reads[0], "Relu", "Clip") if quantize.provider == "cpu" else None
-        if limit is None or graph.only_edge(limit) is None or scalar(graph, input_of(quantize, 2)) is None:
+        if limit is None or limit.provider != "cpu" or graph.only_edge(limit) is None:
+            continue
+        if scalar(graph, input_of(quantize, 2)) is None:
             continue
         if graph.types.get(quantize.writes[0] or "") in SMALL and is_redundant(graph, limit, quantize):
             quantize.members += limit.members

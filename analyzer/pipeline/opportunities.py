@@ -339,7 +339,7 @@ def _cuda_graph(subject: _Subject) -> Iterator[Change]:
             code="cuda-graph",
             title=f"Replay the launches as one CUDA graph (provider option {CUDA_GRAPH})",
             gain=replay_gain(subject.before, subject.parts(subject.question(subject.prepared, replayed=True))),
-            options={"provider-option": (CUDA_GRAPH,)},
+            options={"provider-option": (CUDA_GRAPH,), "plan": ("gpu",)},
             findings=("A202",),
         )
 
@@ -353,7 +353,7 @@ def _layout(subject: _Subject) -> Iterator[Change]:
             f"(provider option {NHWC})",
             gain=gain,
             operators=turned,
-            options={"provider-option": (NHWC,)},
+            options={"provider-option": (NHWC,), "plan": ("gpu",)},
         )
 
 

@@ -30,8 +30,10 @@ def not_captured(prepared: PreparedGraph) -> str:
     graph, copies = prepared.graph, prepared.placement.copies
     if any(node.graphs or node.op_type in RECURRENT for node in graph.nodes):
         return "nothing shows that loops, branches and recurrences are captured"
+    if any(tensor.elements is None for node in graph.nodes for tensor in node.present_outputs):
+        return "what it computes has sizes that data decide"
     if on_cpu := sum(group.provider != "cuda" for group in prepared.cuda_groups):
-        return f"{plural(on_cpu, 'operator')} of the session run on the CPU"
+        return f"the session runs {plural(on_cpu, 'operator')} on the CPU"
     if copies:
         return f"the session makes {plural(len(copies), 'copy', 'copies')} between the devices"
     return "its state lies elsewhere in every run" if graph.shared_outputs else ""

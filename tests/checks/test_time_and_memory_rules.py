@@ -98,7 +98,7 @@ def test_without_a_batch_the_sizes_of_the_inputs_are_what_gives_a_call_more_work
 def test_a_state_has_the_size_that_the_weights_have() -> None:
     toy = call_of_a_graph_network()
     (finding,) = found("A202", replace(toy, model=replace(toy.model, inputs=(tensor("state", (64,)),))))
-    replay = "replay them as a CUDA graph (`analyze apply --provider-option enable_cuda_graph`)"
+    replay = "replay them as a CUDA graph (`analyze apply --plan gpu --provider-option enable_cuda_graph`)"
     assert finding.fix == f"fuse operators, or {replay}"
     # No graph holds what runs on the CPU.
     on_cpu = operator("NonZero", ["y"], ["i"], placed_on="cpu")

@@ -193,7 +193,7 @@ STORED: dict[str, Any] = {
     "row": (8,), "other": (8,), "w": (8, 8), "v": (8, 8), "column": (4, 1), "table": (4, 8), "rows": (1, 8),
     "kernel": (4, 3, 3, 3), "each": (4, 1, 1), "one_each": (1, 4, 1, 1), "image": (4, 4, 4),
     "bytes": np.ones((8, 8), np.uint8), "more_bytes": np.full((8, 8), 3, np.uint8), "zero_point": np.uint8(1),
-    "step": 0.02, "nought": np.uint8(0), "lowest": np.int8(-128), "pair": [0, 1],
+    "step": 0.02, "nought": np.uint8(0), "lowest": np.int8(-128), "pair": [0, 1], "single": [0.5],
     "square": (4, 4, 3, 3), "b0": (4,), "b1": (4,), "b2": (4,), "b3": np.ones(4), "turned": [4, 2, 8],
     "around": [0, 0, 1, 1, 0, 0, 1, 1], "cropped": [0, 0, -1, -1, 0, 0, 0, 0],
     "yes": True, "at0": 0, "at1": 1, "i0": [0], "i1": [1], "i2": [2], "i3": [3], "i4": [4], "end": [2**63 - 1],
@@ -207,6 +207,15 @@ d = Div (n, root) e = Erf (d) a = Add (e, one) h = Mul (a, half) y = Mul (n, h)
 e = Erf (n) a = Add (e, one) m = Mul (n, a) y = Mul (m, half)
 d = Div (n, root) e = Erf (d) a = Add (e, one) h = Mul (k, half) y = Mul (h, a)
 b = Add (n, row) y = Gelu (b)
+b = Add (n, row) d = Dropout (b) y = Gelu (d)
+a = Transpose (n) b = Relu (a) y = Transpose (b)
+a = Transpose (n) b = Transpose (k) y = Add (a, b)
+[1,3,6,6] c = Conv (x, kernel) a = Mul (c, single) y = Neg (a)
+[1,3,6,6] c = Conv (x, kernel) a = Add (c, half) y = Neg (a)
+[1,3,6,6] c = Conv (x, kernel) a = Mul (half, c) y = Neg (a)
+[1,4,6,6] p = Pad (n, around) m, i = MaxPool <kernel_shape = [2,2]> (p) c = Cast <to = 1> (i) y = Sub (m, c)
+[8,8] t = Transpose (n) y = Gemm (t, w, t)
+[8,8] g = Gemm (n, w) r = Relu (g) y = Clip (r, zero, six)
 b = Add (n, row) d = Div (b, root) e = Erf (d) a = Add (e, one) h = Mul (b, half) y = Mul (h, a)
 b = Add (n, row) d = Div (b, root) e = Erf (d) a = Add (e, one) m = Mul (b, a) y = Mul (m, half)
 b = Add (n, row) d = Div (b, root) e = Erf (d) a = Add (e, one) h = Mul (b, half) g = Mul (h, a) y = Sub (g, b)

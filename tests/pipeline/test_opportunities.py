@@ -458,8 +458,8 @@ def test_the_command_of_a_provider_option_writes_a_session_of_the_offered_time(
 @pytest.mark.parametrize(
     ("op_type", "options", "message"),
     [
-        ("Relu", {"plan": "cpu"}, "the plan cpu is not of the GPU alone"),
-        ("Celu", {"plan": "gpu"}, "1 operator of the session run on the CPU"),
+        ("Relu", {"plan": "cpu"}, "the plan is cpu, not gpu"),
+        ("Celu", {"plan": "gpu"}, "the session runs 1 operator on the CPU"),
         ("Relu", {"plan": "gpu", "provider_option": "enable_cuda_graf"}, "enable_cuda_graf"),
     ],
 )
@@ -470,3 +470,11 @@ def test_a_session_that_a_provider_option_cannot_run_is_refused(
     with pytest.raises(UsageError, match=message):
         apply_plan(chain(op_type), output=tmp_path / "out", **given)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cuda_graph_holds_no_size_that_data_decide(tmp_path: Path) -> None:
+    found = model([node("NonZero", "x", "i"), node("Cast", "i", "y", to=1)], [8, 8], [2, "count"])
+    with pytest.raises(UsageError, match="sizes that data decide"):
+        apply_plan(
+            found, output=tmp_path / "out", gpu="l4", plan="gpu", run=False, provider_option="enable_cuda_graph"
+        )

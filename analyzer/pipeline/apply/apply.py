@@ -372,9 +372,11 @@ def _provider_gains(
     if not options:
         return gains
     if plan != "gpu" or all(group.provider == "cpu" for group in prepared.cuda_groups):
+        gpu = plan == "gpu"
+        why = "the session runs every operator on the CPU" if gpu else f"the plan is {plan}, not gpu"
         raise UsageError(
-            f"--provider-option {','.join(options)}: the plan {plan} is not of the GPU alone.",
-            hint="Add --plan gpu." if plan != "gpu" else "Leave it out.",
+            f"--provider-option {','.join(options)}: {why}.",
+            hint="Leave it out." if gpu else "Ask for --plan gpu, without pins.",
         )
     if CUDA_GRAPH in options and (why := not_captured(prepared)):
         raise UsageError(f"--provider-option {CUDA_GRAPH}: {why}.", hint="Leave it out.")
@@ -433,8 +435,9 @@ def _session(
         nodes = {node.name: placed.provider for node, placed in pairs if placed.why != "folded"}
     if NHWC in request.provider_options:
         before = question.graph.nodes if made is None else made.proto.graph.node
-        for renamed in [node.name for node in before if node.op_type in CHANNELS_LAST]:
-            nodes.pop(renamed, None)
+        # Transposes beside them may cancel against those of the layout.
+        changed = {node.name for node in before if node.op_type in {*CHANNELS_LAST, "Transpose"}}
+        nodes = {name: at for name, at in nodes.items() if at == "cpu" or name not in changed}
     return replace(session, nodes={name: _NAMES[provider] for name, provider in nodes.items()})
 
 
