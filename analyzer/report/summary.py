@@ -456,7 +456,7 @@ def crossover_batch(verdict: VerdictResult) -> str:
     doubt = interval_words(verdict)
     batch = verdict.crossover_batch
     if batch is None:
-        return f"none seen (it may win {doubt})" if doubt else UNKNOWN
+        return f"not known (it may win {doubt})" if doubt else UNKNOWN
     return f"{about(batch)}{f' ({doubt})' if doubt else ''}"
 
 
