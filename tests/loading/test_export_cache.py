@@ -247,7 +247,7 @@ def forgery(entry: Forgery, monkeypatch: pytest.MonkeyPatch) -> Forgery:
         raise ExportedAfreshError
 
     monkeypatch.setenv("ANALYZER_CACHE_DIR", str(entry.path.parent.parent))
-    monkeypatch.setattr(load_module, "_export_python", afresh)
+    monkeypatch.setattr(load_module, "_export_first_that_works", afresh)
     entry.path.unlink(missing_ok=True)
     entry.path.write_bytes(entry.content)
     return entry
