@@ -106,6 +106,11 @@ def dollars(value: float | None) -> str:
     return f"${value:,.0f}" if value >= KILO else f"${digits(value, 3)}"
 
 
+def comparable(price: float) -> float:
+    """Return dollars of a unit of work without the noise of rounding: eight GPUs often cost eight times one."""
+    return float(f"{price:.9g}")
+
+
 def span(low: str, high: str) -> str:
     """Return two figures with their units as one range: ``1.2 to 1.5 ms``."""
     # Once where both have the same unit; dollars carry theirs in front and keep it twice.

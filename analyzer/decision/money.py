@@ -11,7 +11,7 @@ from analyzer.devices.device import Instance
 from analyzer.errors import UsageError
 from analyzer.memory.fit import fits
 from analyzer.record.analysis import CostRow
-from analyzer.units import SECONDS_PER_HOUR
+from analyzer.units import SECONDS_PER_HOUR, comparable
 
 _MILLION = 1e6
 
@@ -48,8 +48,7 @@ def cheapest(rows: Iterable[CostRow]) -> CostRow | None:
 
 def best_first(row: CostRow) -> tuple[bool, float, float, str, str]:
     """Order rows by the limit and the price; names break ties, whatever the order of the price list."""
-    # Eight GPUs often cost eight times one: of equals the smaller machine, whatever rounding says.
-    million = float(f"{row.usd_per_million:.9g}")
+    million = comparable(row.usd_per_million)  # of equals the smaller machine
     return row.meets_slo is False, million, row.usd_per_hour, row.provider, row.instance
 
 

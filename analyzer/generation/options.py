@@ -16,6 +16,7 @@ from analyzer.generation.times import GeneratingModel, RequestPhases, Runner, ti
 from analyzer.memory.fit import largest_between
 from analyzer.options import CACHES, WEIGHTS
 from analyzer.record.generation import GenerationOption
+from analyzer.units import comparable
 
 
 def joules_per_token(device: Device, cpu: Device, width: int, tokens_per_s: float) -> float | None:
@@ -228,8 +229,7 @@ def _price(one: Candidate, market: Market) -> tuple[Price, float] | None:
             rate = known[key] or 0.0
         if rate:
             price = seen_as(Price, instance, instance=instance.name)
-            # Eight GPUs often cost eight times one: of equals the smaller machine, whatever rounding says.
-            per_token = float(f"{instance.usd_per_hour / rate:.9g}")
+            per_token = comparable(instance.usd_per_hour / rate)  # of equals the smaller machine
             offers.append((per_token, instance.usd_per_hour, price.machine, price, rate))
     best = min(offers, key=lambda offer: offer[:3], default=None)
     return None if best is None else best[3:]

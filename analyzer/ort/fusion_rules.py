@@ -211,7 +211,7 @@ def transposes(view: View) -> None:
         alone = [one for one in before if one and view.is_unfused(one) and view.is_only_read_by(one, node)]
         if len(alone) == 2 and _perm(alone[0]) == _perm(alone[1]) != ():
             view.fuse(node.op_type, node, alone[1])
-    for transpose in list(view.nodes("Transpose")):
+    for transpose in [node for node in view.nodes("Transpose") if _perm(node)]:
         path = [transpose]
         while (reader := _swapped_next(view, path[-1])) is not None:
             path.append(reader)
@@ -219,9 +219,7 @@ def transposes(view: View) -> None:
                 break
         last = path[-1]
         ends = {view.group[node.index].op_type for node in (transpose, last)}
-        if last is transpose or last.op_type != "Transpose" or ends != {"Transpose"}:
-            continue
-        if not _perm(transpose) or not _perm(last):
+        if last is transpose or last.op_type != "Transpose" or ends != {"Transpose"} or not _perm(last):
             continue
         if len(path) == 2:  # simplify.py has taken out those that undo each other at once
             view.fuse("Transpose", last, transpose)
@@ -270,7 +268,7 @@ def _perm(transpose: Node) -> tuple[int, ...]:
 def _axes(transpose: Node) -> list[int]:
     """Return the order of the axes, which a Transpose without one turns round."""
     data = transpose.input(0)
-    return [*transpose.attributes.get("perm", range((data.rank or 0) if data else 0)[::-1])]
+    return [*(_perm(transpose) or range((data.rank or 0) if data else 0)[::-1])]
 
 
 # gemm_transpose_fusion.cc
